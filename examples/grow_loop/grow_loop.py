@@ -103,11 +103,11 @@ def train(
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--policy", default="heuristic", help="heuristic, champion, or a policy's directory")
-    parser.add_argument("--out-of-range", default="warn", help="wait: no growth on a network unlike the trained ones")
+    parser.add_argument("--policy", default="heuristic", help="heuristic (default), champion, or a policy's directory")
+    parser.add_argument("--out-of-range", default="warn", help="warn (default), or wait, to grow no unusual network")
     parser.add_argument("--keys", help="folder of public keys, for a policy's directory")
-    parser.add_argument("--runs", type=int, default=16, help="trainings of each kind, with seeds from 0 on")
-    parser.add_argument("--noise", type=float, default=0.4, help="share of training labels drawn at random")
+    parser.add_argument("--runs", type=int, default=16, help="trainings of each kind, seeds from 0 on (default 16)")
+    parser.add_argument("--noise", type=float, default=0.4, help="share of labels drawn at random (default 0.4)")
     parser.add_argument("--small", action="store_true", help="half the channels, and a mean over positions")
     parser.add_argument(
         "--fresh-statistics", action="store_true", help="estimate batch normalisation's statistics again at the end"

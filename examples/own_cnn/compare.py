@@ -19,6 +19,7 @@ from simic.contracts.trials import TrialReport
 from simic.hosts.host_sets import draw_keys, identify
 from simic.runtime.clock import utc_now
 from simic.runtime.home import resolve_home
+from simic.runtime.progress import RichProgress
 from simic.validation.trials import run_trials
 
 SET = "own_cnn"
@@ -42,15 +43,17 @@ def compare(policies: list[str], hosts: int, epochs: int, workers: int | None) -
         spec = container.policies.spec(name, is_decisive=True)
         specs[container.policies.label(name, spec)] = spec
     keys = draw_keys(SET, Split.TEST, hosts)
-    return run_trials(
-        specs,
-        identify(SET, keys),
-        config.world,
-        config.trial,
-        config.curate.reward.basic,
-        provenance=container.provenance,
-        clock=utc_now,
-    )
+    with RichProgress().task("trials", len(keys) * (len(specs) + 1)) as advance:  # wait always takes part
+        return run_trials(
+            specs,
+            identify(SET, keys),
+            config.world,
+            config.trial,
+            config.curate.reward.basic,
+            provenance=container.provenance,
+            clock=utc_now,
+            on_done=lambda episodes: advance(len(episodes.returns)),
+        )
 
 
 def main() -> None:

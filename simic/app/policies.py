@@ -7,18 +7,17 @@ from collections.abc import Callable
 from pathlib import Path
 from uuid import uuid4
 
+from simic.app.controller_names import check_controller
 from simic.app.karn_names import KarnChoice, Karns, consulting_label, parse_consulting
 from simic.app.policy_names import labelled, locate, require_path
 from simic.contracts.controllers import ControllerSpec
 from simic.contracts.errors import ConfigError, IntegrityError
 from simic.contracts.names import CHAMPION, CHAMPION_REFERENCE, LEARNED, REFERENCE_PREFIX
 from simic.contracts.receipts import PolicyVersion
-from simic.controllers.factory import controller_names
 from simic.ledgers import CANDIDATES_LEDGER, POLICIES_LEDGER, PROMOTIONS_LEDGER
 from simic.registry.registry import Registry
 from simic.runtime.home import Home
 from simic.runtime.locks import exclusive
-from simic.runtime.nearest_name import suggestion
 from simic.trust.keys import Keyring
 from simic.trust.seal import Seal, verify
 from simic.validation.baselines.plan_book import PLAN_CONTROLLERS
@@ -171,11 +170,5 @@ class Policies:
             return self._acting(policy, self.check(policy), karn, is_decisive=is_decisive)
         if (policy := self.at(name)) is not None:
             return self.learned(policy, self.check(policy), is_decisive=is_decisive)
-        nameable = sorted({*controller_names(), CHAMPION} - {LEARNED, "schedule"})
-        if name not in nameable:
-            raise ConfigError(
-                f"{name!r} is not a controller.{suggestion(name, nameable)} Known controllers: {', '.join(nameable)}, "
-                "a version such as tamiyo/2, the first 8 or more characters of a policy's digest, or the directory of "
-                "a sealed policy; with +karn behind a policy's name, it consults Karn"
-            )
+        check_controller(name)
         return ControllerSpec(name=name, plans_path=str(self._home.plans) if name in PLAN_CONTROLLERS else None)

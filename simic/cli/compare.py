@@ -15,6 +15,7 @@ from simic.cli.options import (
     POLICY_NAMES,
     SEARCHED_HELP,
     AsJson,
+    Hosts,
     Land,
     Overrides,
     ProfileName,
@@ -22,7 +23,7 @@ from simic.cli.options import (
     SetName,
     SplitName,
     open_container,
-    parse_host_keys,
+    parse_named_hosts,
 )
 from simic.cli.recipes import RECIPE_HELP, is_recipe, parse_recipe
 from simic.cli.tables import cost_table, numbers_table, search_table
@@ -83,13 +84,14 @@ def compare(
     host_keys: Annotated[
         str | None, typer.Option(help="Host keys, from any split: A:B (B excluded), A,B,C, or a mix.")
     ] = None,
+    hosts: Hosts = None,
     split: SplitName = None,
     world_set: SetName = None,
     until_decided: Annotated[
         bool,
         typer.Option(
             "--until-decided",
-            help="Grow hosts in rounds, up to trial.hosts_per_family, until every pair shows a difference.",
+            help="Grow hosts in rounds, up to --hosts of each family, until every pair shows a difference.",
         ),
     ] = False,
     land: Land = False,
@@ -114,23 +116,24 @@ def compare(
     With --land the episodes, which have to be on test hosts, reach the lake at the next [bold]simic ingest[/bold]; view
     judging_episodes has them.
 
-    Example: [bold]simic compare heuristic blind wait -o trial.hosts_per_family=64[/bold]
+    Example: [bold]simic compare heuristic blind wait --hosts 64[/bold]
     """
-    from simic.app import comparison
-    from simic.app.comparison_runs import log_compared
-    from simic.app.timelines import check_plot
-
-    if host_keys is not None and split is not None:
-        raise ConfigError("--host-keys names the hosts, so --split has no meaning; give one of them")
     if until_decided and host_keys is not None:
         raise ConfigError(
             "--until-decided draws the hosts in rounds, so --host-keys cannot name them; give one of them"
         )
+    keys = parse_named_hosts(host_keys, {"--hosts": hosts, "--split": split})
+    extra: dict[str, object] = {} if world_set is None else {"world.set": world_set}
+    extra |= {} if hosts is None else {"trial.hosts_per_family": hosts}
+    extra |= {"trial.land": True} if land else {}
+    named = [arm for arm in arms if not is_recipe(arm)]
+    container = open_container(profile, seed, override, extra, controllers=named)
+    from simic.app import comparison
+    from simic.app.comparison_runs import log_compared
+    from simic.app.timelines import check_plot
+
     if plot is not None:
         check_plot(plot)
-    keys = None if host_keys is None else parse_host_keys(host_keys)
-    extra: dict[str, object] = {} if world_set is None else {"world.set": world_set}
-    container = open_container(profile, seed, override, extra | ({"trial.land": True} if land else {}))
     arms = [_newest(container, arm) if is_recipe(arm) else arm for arm in arms]
     found = (
         comparison.compare_until_decided(container, arms, split or Split.TEST)

@@ -74,11 +74,12 @@ def diff_policies(
 
     Example: [bold]simic diff-policies champion tamiyo/1[/bold]
     """
-    from simic.app.policy_difference import DifferenceChoice, compare_policies
-
     if out is not None and (out.suffix.lower() != ".html" or out.is_dir()):
         raise ConfigError(f"--out expects the name of an .html file, found {str(out)!r}")
-    container = open_container(profile, seed, override, {} if world_set is None else {"world.set": world_set})
+    extra = {} if world_set is None else {"world.set": world_set}
+    container = open_container(profile, seed, override, extra, controllers=[first, second])
+    from simic.app.policy_difference import DifferenceChoice, compare_policies
+
     choice = DifferenceChoice(first, second, snapshot, episodes, grown, out)
     found = compare_policies(container, choice)
     emit(found.report, as_json, lambda console: console.print(*_page(found), sep="\n"))

@@ -19,7 +19,7 @@ from simic.cli.options import (
     open_container,
     whole_number,
 )
-from simic.cli.tables import numbers_table
+from simic.cli.tables import fitting_table
 from simic.contracts.errors import ConfigError
 from simic.validation.table import Table
 
@@ -120,9 +120,9 @@ def evaluate(
 
     Example: [bold]simic evaluate champion --log explore --snapshot 150d7590[/bold]
     """
+    container = open_container(profile, seed, override, controllers=[policy])
     from simic.app import evaluation
 
-    container = open_container(profile, seed, override)
     found = evaluation.evaluate(
         container,
         evaluation.EvaluationChoice(
@@ -159,7 +159,7 @@ def _page(found: OffPolicyReport, remarks: list[str]) -> list[object]:
         ),
         *remarks,
     ]
-    return [numbers_table(_table(found), title, names=1), *lines, _NOTE]
+    return [fitting_table(_table(found), title, names=1), *lines, _NOTE]
 
 
 def _table(found: OffPolicyReport) -> Table:

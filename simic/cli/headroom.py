@@ -50,10 +50,10 @@ def headroom(
 
     Example: [bold]simic plans headroom --set varied --hosts 32[/bold]
     """
-    from simic.app import plan_books
-
     extra = {} if world_set is None else {"world.set": world_set}
     container = open_container(profile, seed, override, extra, use=HomeUse.NONE)
+    from simic.app import plan_books
+
     report = plan_books.measure_headroom(container, hosts)
     emit(report, as_json, lambda console: console.print(headroom_tables(report)))
 

@@ -40,8 +40,8 @@ def train(
 
     Example: [bold]simic karn train && simic compare champion champion+karn --split validation[/bold]
     """
+    container = open_container(profile, seed, override)
     from simic.app import artifacts, karn
 
-    container = open_container(profile, seed, override)
     receipt = karn.train(container, artifacts.resolve_snapshot(container, snapshot))
     emit(receipt, as_json, lambda console: console.print(receipt_lines(receipt)))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
+from simic.app.controller_names import check_words
 from simic.app.host_set_names import check_run
 from simic.cli import completion
 from simic.cli.console import parse_overrides
@@ -33,6 +34,7 @@ __all__ = [
     "POLICY_NAMES",
     "SEARCHED_HELP",
     "AsJson",
+    "Hosts",
     "Land",
     "ModelName",
     "Overrides",
@@ -47,6 +49,7 @@ __all__ = [
     "number",
     "open_container",
     "parse_host_keys",
+    "parse_named_hosts",
     "show_progress",
     "whole_number",
 ]
@@ -161,6 +164,15 @@ def _bounded(
 
 
 Seed: TypeAlias = Annotated[int, whole_number("--seed", least=0, about="Random seed.")]
+Hosts: TypeAlias = Annotated[
+    int | None,
+    whole_number(
+        "--hosts",
+        least=1,
+        most=100_000,
+        about="Number of hosts of each family; sets trial.hosts_per_family. Default: the profile's.",
+    ),
+]
 
 
 def _pairs(given: list[str] | None) -> list[str] | None:
@@ -205,7 +217,7 @@ def show_progress() -> Progress:
     return RichProgress()
 
 
-_FLAGS = {"world.set": "--set", "curate.reward.family": "--reward"}
+_FLAGS = {"world.set": "--set", "curate.reward.family": "--reward", "trial.hosts_per_family": "--hosts"}
 """Options that do not have the name of their setting."""
 
 
@@ -227,16 +239,20 @@ def open_container(
     spool: Path | None = None,
     *,
     use: HomeUse = HomeUse.CHANGE,
+    controllers: Sequence[str] = (),
 ) -> Container:
     """Return the container of one verb for its home; only ``use`` MAKE creates a home.
 
-    ``extra`` holds settings that options of their own give; an error names the option.
+    Verbs call this before they import what loads torch, which takes seconds, so that a name that does not exist is
+    answered at once. ``extra`` holds settings that options of their own give; an error names the option.
+    ``controllers`` are names of controllers and policies.
     """
-    from simic.app.container import Container
-
     flags = {name: _FLAGS.get(name) or "--" + name.rpartition(".")[2].replace("_", "-") for name in extra or {}}
     config = load_profile(profile, {**parse_overrides(overrides or ()), **(extra or {})}, flags)
     check_run(config)
+    check_words(controllers)
+    from simic.app.container import Container
+
     if spool is not None:
         _create(spool)
     return Container(resolve_home(), config, seed, progress=show_progress(), spool=spool, use=use)
@@ -270,6 +286,24 @@ def parse_host_keys(text: str) -> list[int]:
     if len(set(keys)) != len(keys):
         raise ConfigError(f"--host-keys {text!r} names a key twice")
     return keys
+
+
+def parse_named_hosts(host_keys: str | None, choosing: Mapping[str, object]) -> list[int] | None:
+    """Parse ``--host-keys`` if it is given.
+
+    Args:
+        host_keys: the option.
+        choosing: the verb's other options that choose hosts, by name; what is not given is false.
+
+    Raises:
+        ConfigError: if another of them is given too, or the keys cannot be parsed.
+    """
+    if host_keys is None:
+        return None
+    for option, given in choosing.items():
+        if given:
+            raise ConfigError(f"--host-keys names the hosts, so {option} has no meaning; give one of them")
+    return parse_host_keys(host_keys)
 
 
 def _key(piece: str, text: str) -> int:

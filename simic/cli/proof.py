@@ -137,9 +137,6 @@ def proof(
 
     A small one: [bold]simic proof --profile quick --seeds 2 --hosts 4 --out proof.md[/bold]
     """
-    from simic.app.proof import ProofRequest, prove
-    from simic.validation.proof_plot import draw_gains
-
     check_page_name(out)
     container = open_container(profile, seed, override, use=HomeUse.MAKE)
     chosen = tuple(dict.fromkeys(sets or [container.config.world.set]))
@@ -148,6 +145,9 @@ def proof(
     if unknown := sorted({*(arm or ())} - {*SEARCHED}):
         raise ConfigError(f"--arm {unknown[0]}: expected {' or '.join(SEARCHED)}; the baselines take part anyway")
     left_out = None if leave_one_out else tuple(dict.fromkeys(without or ()))
+    from simic.app.proof import ProofRequest, prove
+    from simic.validation.proof_plot import draw_gains
+
     words = ["simic", "proof", *_repeat("--set", chosen), "--seeds", str(seeds), "--hosts", str(hosts)]
     words += ["--leave-one-out"] if left_out is None else _repeat("--without", left_out)
     words += [

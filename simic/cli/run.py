@@ -76,8 +76,6 @@ def run(
     several times, all policies grow the same validation hosts, and the best one goes to the gate, which judges it on
     other hosts.
     """
-    from simic.validation.promotion_gate import rejection_message
-
     overrides = parse_overrides(override or ())
     if training_seeds is not None:
         overrides["train.seeds"] = training_seeds
@@ -90,6 +88,8 @@ def run(
     receipt = flow(profile=profile, seed=seed, overrides=overrides, progress=show_progress())
     emit(receipt, as_json, lambda console: _show(console, receipt, home))
     if not receipt.decision.accepted:
+        from simic.validation.promotion_gate import rejection_message
+
         raise GateRejectedError(f"{rejection_message(receipt.decision)}. {_NEXT_ATTEMPT}")
 
 

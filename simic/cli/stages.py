@@ -76,9 +76,9 @@ def collect(
     """
     extra = {} if world_set is None else {"world.set": world_set}
     keys = None if host_keys is None else parse_host_keys(host_keys)
+    container = open_container(profile, seed, override, extra, spool, use=HomeUse.MAKE, controllers=[controller])
     from simic.app import training
 
-    container = open_container(profile, seed, override, extra, spool, use=HomeUse.MAKE)
     receipt = training.collect(container, controller, keys, plot)
     emit(receipt, as_json, lambda console: console.print(receipt_lines(receipt)))
     if plot is not None:
@@ -172,9 +172,9 @@ def train(
     cloning. If one of the first three starts from random weights, behaviour cloning and value regression come first.
     An episode gets at most train.max_passes passes, those of the trainings that led to --start included.
     """
+    container = open_container(profile, seed, override)
     from simic.app import artifacts, training
 
-    container = open_container(profile, seed, override)
     found = artifacts.resolve_snapshot(container, snapshot)
     receipt = training.train(container, found, training.resolve_start(container, start), resume=resume)
     emit(receipt, as_json, lambda console: console.print(receipt_lines(receipt)))
@@ -208,9 +208,9 @@ def validate(
     With --model karn, the champion consulting a Karn is compared with the champion alone, and with the champion
     consulting the promoted Karn if there is one. The judgement counts in the same error budget.
     """
+    container = open_container(profile, seed, override, {"trial.land": True} if land else {})
     from simic.app import artifacts, karn, training
 
-    container = open_container(profile, seed, override, {"trial.land": True} if land else {})
     if model == KARN:
         judged = karn.validate(container, karn.resolve_training(container, policy))
         emit(judged, as_json, lambda console: console.print(proof_table(judged)))

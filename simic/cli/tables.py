@@ -36,6 +36,7 @@ __all__ = [
     "decision_table",
     "difference_view",
     "family_table",
+    "fitting_table",
     "list_table",
     "numbers_table",
     "proof_table",
@@ -90,7 +91,7 @@ def trial_table(report: TrialReport, title: str | None = None, images: str | Non
 def family_table(report: TrialReport) -> RenderableType:
     """Return the results within each family; a family of one host has no difference to wait, and the note says so."""
     text, title = proof.render_families(report), "By family, paired by host"
-    table = _Fitting([numbers_table(text, title, names=2), numbers_table(text, title, names=2, is_narrow=True)])
+    table = fitting_table(text, title, names=2)
     single = sorted({name for row in report.controllers for name, own in row.by_family.items() if own.episodes == 1})
     if not single:
         return table
@@ -102,7 +103,7 @@ def family_table(report: TrialReport) -> RenderableType:
 def cost_table(report: TrialReport) -> RenderableType:
     """Return accuracies and costs of every controller, and what the columns mean."""
     text, title = proof.render_costs(report), "Cost and accuracy, paired by host"
-    table = _Fitting([numbers_table(text, title, names=1), numbers_table(text, title, names=1, is_narrow=True)])
+    table = fitting_table(text, title, names=1)
     return Group(table, Text(proof.COST_NOTE))
 
 
@@ -118,13 +119,13 @@ def rent_table(report: TrialReport) -> RenderableType:
     """Return the differences to wait at other rents."""
     text = proof.render_rents(report)
     title = "Over wait at other rents per parameter: the same episodes, nothing trained for them, paired by host"
-    return _Fitting([numbers_table(text, title, names=1), numbers_table(text, title, names=1, is_narrow=True)])
+    return fitting_table(text, title, names=1)
 
 
 def static_table(report: TrialReport) -> RenderableType:
     """Return the comparison of controllers with their final networks trained from the start."""
     text, title = proof.render_static(report), "Final networks trained from the start"
-    table = _Fitting([numbers_table(text, title, names=2), numbers_table(text, title, names=2, is_narrow=True)])
+    table = fitting_table(text, title, names=2)
     return Group(table, Text(proof.STATIC_NOTE))
 
 
@@ -141,6 +142,11 @@ def numbers_table(text: proof.Table, title: str, names: int, *, is_narrow: bool 
     for row in text.rows:
         table.add_row(*map(cell, row))
     return table
+
+
+def fitting_table(text: proof.Table, title: str, names: int) -> RenderableType:
+    """Return ``numbers_table``, with short headers and no padding if the screen needs it."""
+    return _Fitting([numbers_table(text, title, names, is_narrow=is_narrow) for is_narrow in (False, True)])
 
 
 class _Fitting:
@@ -173,14 +179,13 @@ def proof_table(report: ValidationReport) -> RenderableType:
 
 
 def decision_table(decision: GateDecision) -> Table:
-    """Return a table of every criterion with value, bound and verdict."""
+    """Return a table of every criterion with value, bound and verdict; those that do not pass come first."""
     from simic.validation.gate_bounds import page_text  # it loads numpy, which completion need not wait for
 
     outcome = "accepted" if decision.accepted else "rejected"
     outcome += ", judged without a plan book" if lacks_book(decision) else ""
     table = Table(
-        "criterion",
-        *(Column(name, no_wrap=True) for name in ("value", "bound", "verdict")),
+        *(Column(name, no_wrap=True) for name in ("criterion", "value", "bound", "verdict")),
         "evidence",
         title=f"Gate: {outcome}",
         title_justify="left",
@@ -189,7 +194,7 @@ def decision_table(decision: GateDecision) -> Table:
         box=SIMPLE_HEAD,
         padding=(0, 1, 0, 0),
     )
-    for line in decision.criteria:
+    for line in sorted(decision.criteria, key=lambda one: one.verdict is Verdict.PASS):
         table.add_row(
             line.name,
             "missing" if line.value is None else f"{line.value:.4g}",
@@ -225,11 +230,18 @@ def rows_table(rows: Sequence[Mapping[str, Any]]) -> RenderableType:
     table = Table(*(Column(cell(name)) for name in (rows[0] if rows else ())), box=SIMPLE_HEAD)
     lines = Table(Column(style="bold", no_wrap=True), Column(overflow="fold"), show_header=False, box=None)
     for number, row in enumerate(rows, 1):
-        table.add_row(*map(cell, row.values()))
+        table.add_row(*map(_value, row.values()))
         lines.add_row(Text(f"row {number}", style="dim"), "")
         for name, value in row.items():
-            lines.add_row(cell(name), cell(value))
+            lines.add_row(cell(name), _value(value))
     return _Fitting([table, lines])
+
+
+def _value(value: object) -> Text:
+    """Return a cell of a query's result; of a fraction with six significant digits."""
+    if not isinstance(value, float) or not 1e-4 < abs(value) < 1e6:
+        return cell(value)
+    return cell(float(f"{value:.6g}"))
 
 
 def _brief(value: Any) -> str:

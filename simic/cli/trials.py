@@ -17,13 +17,14 @@ from simic.cli.options import (
     POLICY_NAMES,
     SEARCHED_HELP,
     AsJson,
+    Hosts,
     Overrides,
     ProfileName,
     Seed,
     SetName,
     SplitName,
     open_container,
-    parse_host_keys,
+    parse_named_hosts,
     whole_number,
 )
 from simic.cli.tables import cost_table, family_table, rent_table, search_table, static_table, trial_table
@@ -81,9 +82,10 @@ def trials(
         str | None,
         typer.Option(
             help="Host keys, from any split: A:B (B excluded), A,B,C, or a mix; default: hosts of --split, as many as "
-            "the profile sets."
+            "--hosts says."
         ),
     ] = None,
+    hosts: Hosts = None,
     split: SplitName = None,
     draw: Annotated[
         int,
@@ -121,17 +123,15 @@ def trials(
 
     A difference from wait needs at least 2 hosts, also within a family; otherwise the column shows a dash.
     """
-    from simic.app import training
-
-    if host_keys is not None and split is not None:
-        raise ConfigError("--host-keys names the hosts, so --split has no meaning; give one of them")
-    if host_keys is not None and draw:
-        raise ConfigError("--host-keys names the hosts, so --draw has no meaning; give one of them")
-    keys = None if host_keys is None else parse_host_keys(host_keys)
-    container = open_container(profile, seed, override, {} if world_set is None else {"world.set": world_set})
+    keys = parse_named_hosts(host_keys, {"--hosts": hosts, "--split": split, "--draw": draw})
     names = None if controllers is None else [name.strip() for name in controllers.split(",") if name.strip()]
     if names == []:
         raise ConfigError(f"--controllers is empty; expected names such as {TRIAL_CONTROLLERS}")
+    extra: dict[str, object] = {} if world_set is None else {"world.set": world_set}
+    extra |= {} if hosts is None else {"trial.hosts_per_family": hosts}
+    container = open_container(profile, seed, override, extra, controllers=names or ())
+    from simic.app import training
+
     factors = RENT_FACTORS if rent_sweep else ()
     report = training.run_trials(container, names, keys, split or Split.TEST, factors, draw=draw, with_static=static)
     if names is None and all(row.controller != CHAMPION for row in report.controllers):
@@ -172,10 +172,11 @@ def search(
 
     Example: [bold]simic plans search --set own_cnn[/bold]
     """
-    from simic.app import plan_books
-
     extra = {} if world_set is None else {"world.set": world_set}
     use = HomeUse.MAKE if out is None else HomeUse.NONE
+    container = open_container(profile, seed, override, extra, use=use)
+    from simic.app import plan_books
+
     make = plan_books.search_plans if only is None else plan_books.fit_tree
-    book, path = make(open_container(profile, seed, override, extra, use=use), out)
+    book, path = make(container, out)
     emit(book, as_json, lambda console: console.print(f"wrote {path}"))

@@ -87,10 +87,12 @@ def watch(
     `simic.Policy.explain` does. In a pipe it prints a plain line per epoch, with --json one document. Nothing is put on
     the bus, and the return equals that of `simic trials` for the same host.
     """
+    extra = {} if world_set is None else {"world.set": world_set}
+    named = [] if controller is None else [controller]
+    container = open_container(profile, seed, override, extra, use=HomeUse.LOOK, controllers=named)
     from simic.app.live_episode import LiveEpisode
 
-    extra = {} if world_set is None else {"world.set": world_set}
-    watched = LiveEpisode(open_container(profile, seed, override, extra, use=HomeUse.LOOK), controller, key)
+    watched = LiveEpisode(container, controller, key)
     if as_json:
         for _ in watched.epochs():
             pass

@@ -147,10 +147,11 @@ class FieldReport(Contract):
     def _tells_one_story(self) -> FieldReport:
         relevant = RELEVANT_HEADS[self.action.op]
         if tuple(self.relevant) != relevant:
-            raise ValueError(f"relevant heads of {self.action.op.value} are {[h.value for h in relevant]}")
+            expected = ", ".join(head.value for head in relevant)
+            raise ValueError(f"relevant: expected {expected}, the heads of {self.action.op.value}, found others")
         measured = tuple([value is not None for value in self.log_prob_behaviour.factors()])
         if measured != HEADS_PRESENT[self.action.op]:
-            raise ValueError("log_prob_behaviour must cover exactly the relevant heads")
+            raise ValueError("log_prob_behaviour: expected numbers for exactly the relevant heads, found others")
         if (self.terminated or self.truncated) != (self.final_state is not None):
             raise ValueError("final_state belongs on the last report of an episode and nowhere else")
         if self.governor is not None and not self.terminated:
@@ -168,12 +169,15 @@ class FieldReport(Contract):
         op = _INDEX[self.action.op]
         slots = len(self.state.slots)
         if set(map(len, self.available.slot)) != {slots}:
-            raise ValueError(f"slot masks do not have the state's {slots} slots")
+            raise ValueError(
+                f"available.slot: expected {slots} slots of each operation, as in state.slots, found others"
+            )
         if not self.available.op[op]:
-            raise ValueError(f"operation {self.action.op.value} was not available")
+            raise ValueError(f"available.op: expected true for {self.action.op.value}, which action takes, found false")
         slot = self.action.slot
         if slot is not None and (slot >= slots or not self.available.slot[op][slot]):
-            raise ValueError(f"slot {slot} was not available for {self.action.op.value}")
+            expected = f"a slot that available.slot allows for {self.action.op.value}"
+            raise ValueError(f"action.slot: expected {expected}, found {slot}")
         blueprint = self.action.blueprint
         if blueprint is not None and blueprint not in self.available.blueprint:
-            raise ValueError(f"blueprint {blueprint} was not available")
+            raise ValueError(f"action.blueprint: expected one of available.blueprint, found {blueprint}")

@@ -16,6 +16,8 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from simic.runtime.home import Home
+
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("simic", "flows", "tasks")
 SOURCES = sorted(path.relative_to(ROOT).as_posix() for name in PACKAGES for path in (ROOT / name).rglob("*.py"))
@@ -82,6 +84,32 @@ def test_commands_load_only_what_they_need(module: str, absent: tuple[str, ...])
     probe = f"import {module}, sys; sys.stderr.write(' '.join(name for name in {absent!r} if name in sys.modules))"
     done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
     assert done.stderr == ""
+
+
+TYPING_ERRORS = (
+    "trials --controllers wiat", "trials --set benchmrak", "compare wiat wait", "evaluate wiat",
+    "watch --controller wiat", "collect --controller wiat", "diff-policies wiat wait", "run --profile quik",
+    "plans headroom --set varyed",
+)  # fmt: skip
+
+
+def test_a_name_that_does_not_exist_is_answered_before_torch_is_loaded(home: Path) -> None:
+    """Importing it takes longer than reading the answer; ``home`` exists so that no line fails for want of one."""
+    Home(home).create()
+    probe = f"""
+import sys
+from simic.cli import main
+for line in {TYPING_ERRORS!r}:
+    sys.argv = ["simic", *line.split()]
+    try:
+        main()
+    except SystemExit as left:
+        assert left.code == 2, (line, left.code)
+    assert "torch" not in sys.modules, line
+"""
+    done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("ConfigError") == len(TYPING_ERRORS)
 
 
 def lint_imports(root: Path) -> tuple[int, str]:

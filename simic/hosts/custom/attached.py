@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from typing import Any, NamedTuple, cast
 from weakref import WeakSet
 
@@ -329,6 +329,7 @@ class AttachedHost:
     # Hooks
 
     def _attach(self) -> None:
+        _keep_hooks_uncompiled()
         module, handles = self.host.module, self._handles
         handles.append(self._optimiser.register_step_pre_hook(self._before_step))
         handles.append(module.register_forward_pre_hook(self._see_pass, with_kwargs=True))
@@ -341,7 +342,6 @@ class AttachedHost:
                     keep = partial(self._keep_layer_norm, name)
                     handles.append(one.register_post_accumulate_grad_hook(keep))  # type: ignore[no-untyped-call]
 
-    @torch.compiler.disable  # type: ignore[untyped-decorator]
     def _see_pass(self, module: nn.Module, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
         # Within a backward pass, a checkpoint of the whole module computes the latest pass again.
         is_again = torch._C._current_graph_task_id() >= 0  # noqa: SLF001
@@ -356,7 +356,6 @@ class AttachedHost:
         else:
             self._latest = KeptPass(arguments, named, None, self._seen)
 
-    @torch.compiler.disable  # type: ignore[untyped-decorator]
     def _pass_layer(self, hook: LayerHook, _module: nn.Module, _arguments: Any, output: Any) -> Tensor | None:
         slot = hook.slot
         self._met += 1
@@ -490,3 +489,10 @@ def _unmeasured(slots: int, layers: int) -> Measurement:
     host, slot = np.full(1, np.nan), np.full((1, slots), np.nan)
     layer = np.full((1, layers), np.nan)
     return Measurement(host, host, slot, slot, layer, layer, slot, host)
+
+
+@cache
+def _keep_hooks_uncompiled() -> None:
+    """Keep torch.compile out of the hooks. A decorator would load ``torch._dynamo`` with this module, for seconds."""
+    for name in ("_see_pass", "_pass_layer"):
+        setattr(AttachedHost, name, torch.compiler.disable(getattr(AttachedHost, name)))

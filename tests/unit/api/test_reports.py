@@ -103,7 +103,7 @@ Change = Callable[[dict[str, Any]], object]
         (lambda row: row.update(notes="x"), "unknown_field: notes: Extra inputs"),
         (lambda row: row.update(run_id="7"), "contract: run_id: String should match"),
         (lambda row: row["state"].update(epoch=True), r"contract: state\.epoch: .*integer"),
-        (lambda row: row["available"].update(slot=[[True] * 9] * 6), "slot masks do not have the state's"),
+        (lambda row: row["available"].update(slot=[[True] * 9] * 6), "available.slot: expected 3 slots"),
         (
             lambda row: row["state"].update(validation_accuracy=0.77),
             "contradiction: metrics.validation_accuracy_before",

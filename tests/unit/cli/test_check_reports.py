@@ -73,6 +73,13 @@ def test_a_bad_line_is_explained_and_ends_with_1(tmp_path: Path, call: Simic) ->
     assert (summary["complete_episodes"], summary["incomplete_episodes"]) == (0, 1)
 
 
+def test_of_several_faults_the_first_shows_what_was_found(tmp_path: Path, call: Simic) -> None:
+    rows = good()
+    rows[4] = rows[4].replace(b'"epoch":4', b'"epoch":-4', 1).replace(b'"step":4', b'"step":-5', 1)
+    words = call(str(write_jsonl(tmp_path / "a.jsonl", rows))).out.splitlines()[0]
+    assert "step: Input should be greater than or equal to 0, found -5; state.epoch: Input should be" in words
+
+
 def test_standard_input_and_compressed_files_are_read(
     tmp_path: Path, call: Simic, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,6 +12,7 @@ from support.builders.judged_candidates import NOW, decision, receipt, trials
 from support.builders.published_policies import SUMMARY
 
 from simic.cli.tables import decision_table, family_table, receipt_lines, rows_table, trial_table
+from simic.contracts.gate import Verdict
 from simic.contracts.policy_update import PolicyUpdate
 from simic.contracts.receipts import PublicationReceipt
 from simic.contracts.trials import Estimate, FamilyTrial, TrialReport
@@ -132,6 +133,21 @@ def test_the_gate_shows_value_bound_and_verdict_of_every_criterion() -> None:
     assert "Gate: rejected" in text
     assert any(line.split()[:5] == ["return_over_wait", "-5", ">", "0", "FAIL"] for line in text.splitlines())
     assert any(line.split()[:5] == ["episodes", "160", ">=", "150", "PASS"] for line in text.splitlines())
+
+
+def test_the_gate_shows_what_does_not_pass_first_and_cuts_no_name() -> None:
+    found = decision("1" * 64, accepted=False)
+    passing = found.criteria[0].model_copy(update={"name": "median_over_blind_on_compound", "verdict": Verdict.PASS})
+    failing = passing.model_copy(update={"name": "mean_over_symptom_on_varied", "verdict": Verdict.FAIL})
+    lines = _text(decision_table(found.model_copy(update={"criteria": [passing, failing]})), width=80).splitlines()
+    named = [line.split()[0] for line in lines if "_over_" in line]
+    assert named == ["mean_over_symptom_on_varied", "median_over_blind_on_compound"]
+
+
+def test_fractions_of_a_query_have_six_digits() -> None:
+    row = {"a": 0.1 + 0.2, "b": 1e-12 / 3, "c": 1234567.891, "d": 2.0, "e": None, "f": -20.123456789}
+    shown = _text(rows_table([row])).split()
+    assert shown[-5:] == ["0.3", "3.3333333333333334e-13", "1234567.891", "2.0", "-20.1235"]
 
 
 def test_a_receipt_is_shown_without_what_all_have_in_common() -> None:

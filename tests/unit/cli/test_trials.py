@@ -82,6 +82,8 @@ def test_the_tree_alone_keeps_plans_and_rules_of_the_present_book(home: Path, mo
 def test_lf61_hosts_are_named_or_drawn_from_a_split_and_not_both() -> None:
     with pytest.raises(ConfigError, match="--host-keys names the hosts, so --split has no meaning"):
         trials(controllers="random", host_keys="0:4", split=Split.VALIDATION)
+    with pytest.raises(ConfigError, match="--host-keys names the hosts, so --hosts has no meaning"):
+        trials(controllers="random", host_keys="0:4", hosts=2)
     with pytest.raises(ConfigError, match="--host-keys names the hosts, so --draw has no meaning"):
         trials(controllers="random", host_keys="0:4", draw=1)
     with pytest.raises(typer.BadParameter, match="expected train, validation, test, found 'valid'"):
