@@ -30,6 +30,7 @@ from simic.lake.evolution import older_schemas
 from simic.lake.lake import LAKE_LOCK, Lake, open_lake
 from simic.lake.parts import find_orphans, move_orphans_to_damaged
 from simic.lake.repair import (
+    RemovalResult,
     deliveries,
     expire_damaged_tombstones,
     find_damaged_parts,
@@ -167,7 +168,7 @@ class Doctor:
             if is_quiet:
                 yield self._orphans(open_lake(self._home))
         except TransientError as error:
-            yield damaged("store", str(error), "nothing was checked; run this again when the store answers")
+            yield damaged("store", str(error), "not all was checked; run this again when the store answers")
 
     def _contracts(self, lake: Lake) -> Check:
         try:
@@ -191,7 +192,7 @@ class Doctor:
             remedy = "check whether it is unmounted or moved, then bring it back or restore it; --repair removes none"
             yield damaged("parts", found, remedy)
             return
-        removals = []
+        removals: list[RemovalResult] = []
         for one in broken:
             name, rows = f"part {one.part.part}", f"{one.found}; {one.part.rows} rows"
             if not self._is_repair:
@@ -203,7 +204,11 @@ class Doctor:
                 )
                 continue
             requeue = partial(self._spool.requeue, FIELD_REPORTS, limit_bytes=self._bus.ingest.max_report_bytes)
-            removal = remove_part(lake, one, requeue, at=self._clock(), code_version=self._code_version)
+            try:
+                removal = remove_part(lake, one, requeue, at=self._clock(), code_version=self._code_version)
+            except TransientError:  # the next repair finds no trace of the parts removed so far
+                yield from self._requeued(removals)
+                raise
             removals.append(removal)
             lake, missing, lost_rows = removal.lake, removal.line.missing, removal.lost_rows
             done = f"removed; {len(removal.line.requeued)} deliveries returned to the spool"
@@ -212,20 +217,22 @@ class Doctor:
                 yield unrecoverable(name, rows, f"{done}; {gone_rows}")
             else:
                 yield repaired(name, rows, done)
-        requeued = {source for removal in removals for source in removal.line.requeued}
-        if requeued:
-            found = f"{len(requeued)} returned to the spool"
-            yield repaired("deliveries", found, self._landing([removal.limit_bytes for removal in removals]))
+        yield from self._requeued(removals)
 
-    def _landing(self, limits: Sequence[int | None]) -> str:
+    def _requeued(self, removals: Sequence[RemovalResult]) -> Iterator[Check]:
         """Say which command lands all requeued deliveries; a limit lowered since would refuse their longer lines."""
-        present = self._bus.ingest.max_report_bytes
-        longest = max((limit for limit in limits if limit is not None), default=0)
+        requeued = {source for removal in removals for source in removal.line.requeued}
+        if not requeued:
+            return
+        present, longest = self._bus.ingest.max_report_bytes, max(removal.limit_bytes for removal in removals)
+        option, why, unless = "", "", ""
         if longest > present:
-            command = f"`simic ingest -o ingest.max_report_bytes={longest}`"
-            return f"{command} lands them: with the present {present}, lines that landed may be refused as too long"
-        unknown = ", unless ingest.max_report_bytes was lowered since they landed" if None in limits else ""
-        return f"`simic ingest` lands them{unknown}"
+            option = f" -o ingest.max_report_bytes={longest}"
+            why = f": with the present {present}, lines that landed may be refused as too long"
+        if not all(removal.is_limit_known for removal in removals):
+            unless = ", unless ingest.max_report_bytes was lowered since they landed"
+        remedy = f"`simic ingest{option}` lands them{unless}{why}"
+        yield repaired("deliveries", f"{len(requeued)} returned to the spool", remedy)
 
     def _ids(self, lake: Lake) -> Check:
         broken = find_damaged_tombstones(lake, is_deep=self._is_deep)

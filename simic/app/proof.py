@@ -7,6 +7,7 @@ to compare, so several machines may make parts of one proof.
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -211,6 +212,7 @@ class _Proof:
             "code_version": container.provenance.code_version,
             "torch_version": str(torch.__version__),
             "config_digest": config_digest(arena.config),
+            "processor": f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}",
             "seed": 0,
             "set": world.set,
             "world_digest": arena.world_digest,
@@ -255,6 +257,11 @@ class _Proof:
 
     def _verified(self, label: str, digest: str) -> ControllerSpec:
         home = self._home(label)
+        if not (home.policies / digest).exists():
+            raise ConfigError(
+                f"a trial of the training {label} is missing, and its policy is not in {home.root}: copy that folder "
+                "from the machine of the training, or make the trial there and copy its receipt"
+            )
         return learned_spec(home.policies / digest, digest, home.keys)
 
     def _static(

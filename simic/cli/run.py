@@ -40,7 +40,7 @@ QUIET = {"PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL": "CRITICAL"}
 """In process, progress bars and messages of the CLI suffice; the run's log has everything."""
 _NEXT_ATTEMPT = (
     "The same command makes another policy, which learns from the episodes of this run and any new ones. Its judgement "
-    "takes other hosts and a smaller share of the error budget, so it is stricter"
+    "takes {hosts} and a smaller share of the error budget, so it is stricter"
 )
 
 
@@ -88,9 +88,12 @@ def run(
     receipt = flow(profile=profile, seed=seed, overrides=overrides, progress=show_progress())
     emit(receipt, as_json, lambda console: _show(console, receipt, home))
     if not receipt.decision.accepted:
+        from simic.validation.criterion import REPORTS
         from simic.validation.promotion_gate import rejection_message
 
-        raise GateRejectedError(f"{rejection_message(receipt.decision)}. {_NEXT_ATTEMPT}")
+        is_logged = receipt.validation.evidence == REPORTS
+        hosts = "the same hosts until new reports of held-out hosts land" if is_logged else "other hosts"
+        raise GateRejectedError(f"{rejection_message(receipt.decision)}. {_NEXT_ATTEMPT.format(hosts=hosts)}")
 
 
 def nightly(

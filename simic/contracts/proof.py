@@ -72,6 +72,8 @@ class ProofTrial(Receipt):
     world_digest: Digest
     """As that of a training."""
     torch_version: Text
+    processor: Text
+    """Instruction set for which PyTorch computes: with another one the bits differ, which loosens the pairing."""
     controller: Text
     """A baseline, or the name of the training whose policy acts."""
     policy_digest: Digest | None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
@@ -38,8 +38,11 @@ class RemovalResult(NamedTuple):
     line: Damaged
     lost_rows: int
     """Largest number of rows that cannot be recovered, because a delivery of the part no longer exists."""
-    limit_bytes: int | None
-    """Longest line that was read whole when the requeued deliveries landed; None if the ledger lacks it for one."""
+    limit_bytes: int
+    """Longest line that was read whole when the requeued deliveries landed, as far as the ledger tells; 0 if it does
+    not."""
+    is_limit_known: bool
+    """Whether the ledger tells it for every requeued delivery."""
 
 
 def deliveries(lake: Lake, part: Part) -> list[str]:
@@ -99,19 +102,10 @@ def remove_part(
     )
     after = lake.commit(line)
     lake.store.move_to_damaged(damaged.part.part)
-    limit_bytes = _limit_bytes(spans[name] for name in line.requeued)
-    return RemovalResult(after, line, damaged.part.rows - comes_again, limit_bytes)
-
-
-def _limit_bytes(deliveries: Iterable[Sequence[Span]]) -> int | None:
-    """Return the largest limit of lines in the spans of deliveries; None if one has no span or a span no limit."""
-    largest = 0
-    for spans in deliveries:
-        limits = [span.limit_bytes for span in spans if span.limit_bytes is not None]
-        if not spans or len(limits) < len(spans):
-            return None
-        largest = max(largest, *limits)
-    return largest
+    limits = [span.limit_bytes for name in line.requeued for span in spans[name]]
+    limit_bytes = max((limit for limit in limits if limit is not None), default=0)
+    is_limit_known = None not in limits and all(spans[name] for name in line.requeued)
+    return RemovalResult(after, line, damaged.part.rows - comes_again, limit_bytes, is_limit_known)
 
 
 def expire_damaged_tombstones(lake: Lake, damaged: Sequence[TombstoneFile], *, at: datetime, code_version: str) -> Lake:

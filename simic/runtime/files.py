@@ -16,11 +16,13 @@ import tempfile
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
+from typing import IO, TYPE_CHECKING
 from uuid import uuid4
 
 from simic.contracts.errors import ResourceLimitError, TransientError
-from simic.runtime.home import Home
+
+if TYPE_CHECKING:
+    from simic.runtime.home import Home
 
 __all__ = [
     "DAMAGED",
@@ -33,6 +35,7 @@ __all__ = [
     "exhausted_limits_as_terminal",
     "fsync_dir",
     "fsync_file",
+    "ignore_in_git",
     "move_to_damaged",
     "os_error_as_transient",
     "publish_dir",
@@ -132,6 +135,13 @@ def create_once(path: Path, data: bytes, mode: int = 0o600) -> None:
     finally:
         unfinished.unlink(missing_ok=True)
     fsync_dir(path.parent)
+
+
+def ignore_in_git(folder: Path) -> None:
+    """Make Git ignore a folder that this user may write, also for ``git add .``; rules that exist are kept."""
+    rules = folder / ".gitignore"
+    if not os.path.lexists(rules) and os.access(folder, os.W_OK):
+        create_once(rules, b"*\n", mode=0o644)
 
 
 def unfinished_files(folder: Path, skipped: Collection[Path] = ()) -> list[Path]:

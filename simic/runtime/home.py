@@ -11,6 +11,7 @@ from pathlib import Path
 
 from simic.contracts.errors import ConfigError
 from simic.contracts.lake_url import parse_url
+from simic.runtime.files import ignore_in_git
 from simic.runtime.sqlite_files import sqlite_url
 
 __all__ = [
@@ -214,7 +215,8 @@ class Home:
     def create(self) -> None:
         """Create every missing directory; only the owner may enter the one with the private key.
 
-        Git ignores what they hold, wherever the home is: ``git add .`` shall commit neither keys nor databases.
+        Git ignores those with secrets, wherever the home is, because ``git add .`` shall commit no key. It ignores
+        ``data`` and ``mlruns`` if they are new; else they may hold files of others.
 
         Raises ConfigError if the home cannot be created or written.
         """
@@ -222,13 +224,13 @@ class Home:
             self.spool, self.experience, self.ledger, self.quarantine, self.snapshots, self.policies,
             self.receipts, self.runs, self.outbox, self.locks, self.tmp, self.artifacts, self.prefect,
         )  # fmt: skip
+        new = [path for path in (self.data, self.mlruns) if not path.exists()]
         try:
             for path in folders:
                 path.mkdir(parents=True, exist_ok=True)
             self.keys.mkdir(mode=0o700, parents=True, exist_ok=True)
-            for path in (self.data, self.mlruns, self.prefect):
-                if not (path / ".gitignore").exists():
-                    (path / ".gitignore").write_text("*\n")
+            for path in (self.keys, self.prefect, *new):
+                ignore_in_git(path)
         except OSError as error:
             if error.errno not in _WRONG_PLACE:
                 raise

@@ -7,7 +7,7 @@ import stat
 from pathlib import Path
 
 from simic.contracts.errors import ConfigError
-from simic.runtime.files import atomic_write
+from simic.runtime.files import atomic_write, ignore_in_git
 
 __all__ = ["private_directory", "read_private", "write_private"]
 
@@ -16,10 +16,11 @@ _OTHERS = 0o077
 
 
 def private_directory(path: Path) -> None:
-    """Create a directory, or narrow an existing one, so that only its owner can enter it."""
+    """Create a directory, or narrow an existing one, so that only its owner can enter it and Git ignores it."""
     path.mkdir(mode=_DIRECTORY_MODE, parents=True, exist_ok=True)
     if path.stat().st_mode & _OTHERS:
         path.chmod(_DIRECTORY_MODE)
+    ignore_in_git(path)
 
 
 def write_private(path: Path, content: bytes) -> None:

@@ -127,6 +127,10 @@ def test_receipts_alone_make_the_page_in_another_home(made: Made, tmp_path: Path
     assert done.returncode == 0, done.stderr
     assert Proof.model_validate_json(done.stdout) == made.proof
     assert not any(path.is_dir() for path in (home.proof / "trainings").iterdir())
+    (home.proof / "trials" / "benchmark-2" / "benchmark-0.json").unlink()
+    refused = _simic(home, *made.arguments)
+    assert refused.returncode == 2
+    assert "copy that folder from the machine of the training" in refused.stderr
 
 
 def test_each_policy_lies_sealed_in_the_home_of_its_training(made: Made) -> None:
@@ -187,6 +191,16 @@ def test_a_part_of_another_world_or_pytorch_is_refused(made: Made, field: str, o
     path.write_bytes(right)
     assert refused.returncode == 2
     assert f"expected {field}" in refused.stderr
+
+
+def test_a_trial_of_another_kind_of_processor_is_refused(made: Made) -> None:
+    path = made.home.proof / "trials" / "benchmark-2" / "wait.json"
+    right = path.read_bytes()
+    path.write_text(json.dumps({**json.loads(right), "processor": "abacus"}))
+    refused = _simic(made.home, *made.arguments)
+    path.write_bytes(right)
+    assert refused.returncode == 2
+    assert "expected processor" in refused.stderr
 
 
 def test_a_part_that_is_no_receipt_is_made_again_only_if_asked(made: Made) -> None:

@@ -27,8 +27,8 @@ _NAME_BYTES = 255
 """Longest file name in bytes that every common file system accepts."""
 _CUT_BYTES = 128
 """Bytes of the beginning of a name that are kept when the whole name is too long."""
-_NUMBERS = re.compile(r"(~[1-9][0-9]{0,3})+\Z")
-"""End of a stem to which ``free_name`` added numbers; a longer one, such as a date, is part of the name."""
+_NUMBERS = "(~[1-9][0-9]{0,2})"
+"""What ``free_name`` adds to a stem; a longer number, such as a year or a date, is part of the name."""
 _OWN_FAULTS = frozenset(
     {
         errno.EACCES, errno.EBADMSG, errno.EBUSY, errno.EFBIG, errno.EINVAL, errno.EIO, errno.EISDIR, errno.ELOOP,
@@ -89,7 +89,7 @@ def named_after(name: str, folder: Path) -> list[Path]:
     plain = _unnumbered(name)
     stem, suffix = _parted(plain)
     stems = "|".join(re.escape(each) for each in (stem, _shortened(plain)))
-    numbered = re.compile(f"({stems})(~[0-9]+)*{re.escape(suffix)}")
+    numbered = re.compile(f"({stems}){_NUMBERS}*{re.escape(suffix)}")
     paths = folder.iterdir() if folder.is_dir() else ()
     return sorted(path for path in paths if numbered.fullmatch(path.name))
 
@@ -133,7 +133,7 @@ def _numbered(name: str, number: int) -> str:
 
 def _unnumbered(name: str) -> str:
     stem, suffix = _parted(name)
-    return f"{_NUMBERS.sub('', stem)}{suffix}"
+    return re.sub(_NUMBERS + r"+\Z", "", stem) + suffix
 
 
 def _shortened(name: str) -> str:

@@ -33,4 +33,7 @@ SELECT
     coalesce(try(decode(kept)), kept::VARCHAR, '') AS raw,
     first_seen_at AS seen_at
 FROM refused
-QUALIFY row_number() OVER (PARTITION BY quarantine_id ORDER BY first_seen_at DESC, reason, seen_at DESC, message) = 1
+QUALIFY row_number() OVER (
+    -- The message of a row without bytes may stand for a whole batch.
+    PARTITION BY quarantine_id ORDER BY first_seen_at DESC, reason, octet_length(raw) = 0, seen_at DESC, message
+) = 1

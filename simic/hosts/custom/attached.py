@@ -495,4 +495,4 @@ def _unmeasured(slots: int, layers: int) -> Measurement:
 def _keep_hooks_uncompiled() -> None:
     """Keep torch.compile out of the hooks. A decorator would load ``torch._dynamo`` with this module, for seconds."""
     for name in ("_see_pass", "_pass_layer"):
-        setattr(AttachedHost, name, torch.compiler.disable(getattr(AttachedHost, name)))
+        setattr(AttachedHost, name, torch.compiler.disable(getattr(AttachedHost, name)))  # type: ignore[no-untyped-call]

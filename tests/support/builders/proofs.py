@@ -20,9 +20,10 @@ _COMMON: dict[str, Any] = {
 def proof_trial(controller: str, returns: Sequence[float], families: Sequence[str] = FAMILIES) -> ProofTrial:
     """A trial on hosts 10, 11, ... of ``benchmark``; the test accuracy is the return in per cent."""
     return ProofTrial(
-        **_COMMON, finished_at=_AT, seed=0, set="benchmark", world_digest="d" * 64, controller=controller,
-        policy_digest=None, plans_digest=None, host_keys=list(range(10, 10 + len(returns))), families=list(families),
-        returns=list(returns), test_accuracies=[value / 100 for value in returns], parameters=[8] * len(returns),
+        **_COMMON, finished_at=_AT, seed=0, set="benchmark", world_digest="d" * 64, processor="p",
+        controller=controller, policy_digest=None, plans_digest=None, families=list(families),
+        host_keys=list(range(10, 10 + len(returns))), returns=list(returns), parameters=[8] * len(returns),
+        test_accuracies=[value / 100 for value in returns],
         validation_accuracies=[value / 50 for value in returns], host_parameters=[32] * len(returns),
         extra_compute=[value / 200 for value in returns], rents=[value / 4 for value in returns],
         decisions=[20] * len(returns), decision_multiply_adds=[1000] * len(returns),

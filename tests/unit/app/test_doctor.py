@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.builders.reports import episode, episodes
@@ -23,6 +24,7 @@ from simic.contracts.field_report import FieldReport
 from simic.contracts.lake import Health, HealthReport
 from simic.lake.lake import open_lake
 from simic.lake.ownership import claim
+from simic.lake.repair import RemovalResult, remove_part
 from simic.registry.registry import Registry
 from simic.runtime.home import Home
 from simic.runtime.locks import exclusive
@@ -281,6 +283,39 @@ def test_a_repair_does_not_promise_what_it_cannot_know_of_deliveries_with_names_
     (found,) = (check for check in report.checks if check.name == "deliveries")
     assert found.remedy.endswith("unless ingest.max_report_bytes was lowered since they landed")
     assert ingest_all(home, max_report_bytes=1024).landed == 0
+
+
+def test_a_known_limit_counts_also_beside_a_delivery_without_one(tmp_path: Path) -> None:
+    home = Home(tmp_path / "home")
+    SpoolBus(home.spool).put(TOPIC, "own", [row.model_dump_json().encode() for row in episode(0)])
+    drop(home, "long", episode(1))
+    ingest_all(home, max_report_bytes=2**20)
+    for part in open_lake(home).parts:
+        flip(home.experience / part.part)
+    report = examine(home, deep=True, repair=True, max_report_bytes=1024)
+    (found,) = (check for check in report.checks if check.name == "deliveries")
+    assert found.remedy.startswith("`simic ingest -o ingest.max_report_bytes=1048576` lands them, unless ")
+    assert ingest_all(home, max_report_bytes=1_048_576).landed == 40
+
+
+def test_a_repair_that_the_store_ends_early_says_how_the_parts_so_far_land(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next repair finds no trace of them, so nobody else could say it."""
+    first, *_, last = open_lake(home).parts
+    for part in (last, first):
+        flip(home.experience / part.part)
+    calls = iter((remove_part, None))
+
+    def once(*arguments: Any, **named: Any) -> RemovalResult:
+        if (remove := next(calls)) is None:
+            raise TransientError("the store is away")
+        return remove(*arguments, **named)
+
+    monkeypatch.setattr("simic.app.doctor.remove_part", once)
+    found = {check.name: check for check in examine(home, deep=True, repair=True).checks}
+    assert "`simic ingest` lands them" in (found["deliveries"].remedy or "")
+    assert found["store"].health is Health.DAMAGED
 
 
 def test_where_the_limit_of_a_line_was_lowered_the_repair_says_with_which_the_reports_land(home: Home) -> None:

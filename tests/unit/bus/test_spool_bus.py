@@ -170,8 +170,11 @@ def test_a_numbered_name_that_is_taken_gets_the_next_number(tmp_path: Path) -> N
     for name in ("a.jsonl", "a~2.jsonl", "a~9.jsonl"):
         (tmp_path / name).touch()
     assert [free_name(name, tmp_path) for name in ("a.jsonl", "a~2.jsonl", "a~9.jsonl")] == ["a~3.jsonl"] * 3
-    (tmp_path / "run~20240101.jsonl").touch()
-    assert free_name("run~20240101.jsonl", tmp_path) == "run~20240101~2.jsonl", "a date is part of the name"
+    for date in ("20240101", "2024"):
+        (tmp_path / f"run~{date}.jsonl").touch()
+        assert free_name(f"run~{date}.jsonl", tmp_path) == f"run~{date}~2.jsonl", "a date is part of the name"
+        assert [path.name for path in named_after(f"run~{date}.jsonl", tmp_path)] == [f"run~{date}.jsonl"]
+    assert named_after("run.jsonl", tmp_path) == []
 
 
 def test_to_look_for_a_delivery_in_a_folder_that_cannot_be_listed_is_transient(

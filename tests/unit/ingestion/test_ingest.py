@@ -174,7 +174,7 @@ def test_a_line_that_comes_again_to_a_full_quarantine_keeps_its_bytes(home: Home
     ingest_all(home, clock=FixedClock(NOW + timedelta(hours=1)), quarantine_mb=0)
     assert len(list(home.quarantine.glob("*.parquet"))) == 2
     rows = query(home, "SELECT source, raw, message LIKE '1 lines of%' AS is_summary FROM quarantine ORDER BY source")
-    assert [tuple(row.values()) for row in rows] == [("a.jsonl", "{broken", True), ("b.jsonl", "", True)]
+    assert [tuple(row.values()) for row in rows] == [("a.jsonl", "{broken", False), ("b.jsonl", "", True)]
 
 
 def test_a_line_refused_for_another_reason_by_a_full_quarantine_keeps_its_bytes(home: Home) -> None:

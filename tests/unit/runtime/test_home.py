@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from simic.runtime.home import Home, resolve_home
+from simic.runtime.private_files import private_directory
 
 
 def test_the_environment_names_the_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,14 +74,30 @@ def test_create_makes_every_directory_and_keeps_the_key_private(tmp_path: Path) 
     assert os.path.commonpath([home.tmp, home.experience]) == str(home.data)
 
 
+def added_to_git(root: Path) -> set[str]:
+    """Return what ``git add --all`` would add below a folder, which becomes a repository."""
+    subprocess.run(["git", "init", "--quiet", str(root)], check=True)
+    command = ["git", "-C", str(root), "add", "--all", "--dry-run"]
+    added = subprocess.run(command, check=True, capture_output=True, text=True)
+    return {line.removeprefix("add '").removesuffix("'") for line in added.stdout.splitlines()}
+
+
 def test_git_ignores_what_a_home_holds(tmp_path: Path) -> None:
     """Such as the signing key of a home within a repository, which ``git add .`` would commit."""
-    subprocess.run(["git", "init", "--quiet", str(tmp_path)], check=True)
     home = Home(tmp_path / "trial")
     home.create()
+    private_directory(home.root / ".run")
+    for path in (home.keys, home.prefect, home.root / ".run", home.mlruns, home.experience, home.root):
+        (path / "own").write_text("secret")
+    assert added_to_git(tmp_path) == {"trial/own"}
+
+
+def test_git_ignores_no_file_of_others_in_a_folder_that_a_home_did_not_make(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    home.data.mkdir()
+    (home.data / "table.csv").write_text("1")
+    (home.data / ".gitignore").write_text("*.tmp")
+    home.create()
     (home.keys / "signing.key").write_text("secret")
-    (home.root / "own.py").touch()
-    added = subprocess.run(
-        ["git", "-C", str(tmp_path), "add", "--all", "--dry-run"], check=True, capture_output=True, text=True
-    )
-    assert added.stdout == "add 'trial/own.py'\n"
+    (home.prefect / "login").write_text("secret")
+    assert added_to_git(tmp_path) == {"data/.gitignore", "data/table.csv"}
