@@ -92,7 +92,10 @@ class Policies:
         """
         path = self.fetch(CHAMPION_REFERENCE)
         if not self._is_as_sealed(path, digest):
-            raise ConfigError(f"the champion changed from {digest[:12]} during this run; restart the run")
+            raise ConfigError(
+                f"the champion changed from {digest[:12]} during this run; restart the run, or judge its policy "
+                "against the present champion: `simic validate --policy DIGEST`"
+            )
         return path
 
     def _is_as_sealed(self, path: Path, digest: str) -> bool:

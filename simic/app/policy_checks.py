@@ -223,8 +223,9 @@ def _examine_registry(
 
 
 def _examine_outbox(home: Home, *, is_repair: bool) -> Check:
-    """Check the signatures of pending and delivered updates."""
-    found = open_outbox(home).damaged()
+    """Check the signatures of updates. Those delivered before a key was revoked stay: they hold plans of rollouts."""
+    found = open_outbox(home).damaged(is_pending=True)
+    found += open_outbox(home, including_revoked=True).damaged(is_pending=False)
     if not found:
         return healthy("outbox", "every update as it was signed")
     summary = summarise([f"{path.relative_to(home.root)}: {problem}" for path, problem in found])

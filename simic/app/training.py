@@ -350,12 +350,13 @@ def validate(
     require_finished(training)
     if config.gate.evidence == REPORTS:
         return validate_by_reports(container, training, champion)
+    champion_path = _champion_path(container, champion)
     judgement = _begin_judgement(container, training, champion)
     planned = reports.episodes_planned(config, home.plans, has_champion=champion is not None)
     with container.progress.task("validate", planned) as advance:
         report = reports.validate(
             training,
-            None if champion is None else container.policies.fetch_champion(champion),
+            champion_path,
             config,
             ordinal=judgement.ordinal,
             champion_digest=champion,
@@ -402,6 +403,15 @@ def _inputs_of_set(world: WorldConfig, book: PlanBook | None) -> dict[str, Any]:
     return {"world": world_identity(world), "plans": None if book is None else digest_of(book)}
 
 
+def _champion_path(container: Container, champion: str | None) -> Path | None:
+    """Return where the champion lies; to be called before a judgement begins, which spends error budget.
+
+    Raises:
+        ConfigError: if another policy is champion now, so that the judgement would compare with the wrong one.
+    """
+    return None if champion is None else container.policies.fetch_champion(champion)
+
+
 def try_further(container: Container, policy: TrainingReport, champion: str | None, set_name: str) -> TrialReport:
     """Try the candidate of a run and the baselines on test hosts of a further set.
 
@@ -414,6 +424,7 @@ def try_further(container: Container, policy: TrainingReport, champion: str | No
     """
     require_finished(policy)
     home, config = container.home, further_config(container.config, set_name)
+    _champion_path(container, champion)
     judgement = _begin_judgement(container, policy, champion)
     arms = len(further_specs(config, home.plans)[0]) + 1
     count = reports.held_out_count(config.world, config.trial, min_episodes=0)

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from simic.cli import completion
 from simic.cli.ab_page import sections, write_page
-from simic.cli.compare import PairPlot, draw, run_line
+from simic.cli.compare import PairPlot, draw, show_run
 from simic.cli.console import emit
 from simic.cli.options import (
     POLICY_NAMES,
@@ -155,7 +155,7 @@ def ab(
         start=None if start is None else training.resolve_start(container, start),
     )
     found = compare(container, request)
-    written = [*run_line(log_recipes(container, found)), *draw(found, drawn)]
+    written = draw(found, drawn)
     if out is not None and drawn is not None:
         options: dict[str, object] = {"--seeds": seeds, "--hosts": hosts, "--seed": seed, "--set": world_set}
         options |= {"--split": split and split.value, "--snapshot": snapshot, "--start": start}
@@ -163,6 +163,7 @@ def ab(
         options |= {"--plot": plot, "-o": override}
         written.append(write_page(found, out, drawn, recipes, options))
     emit(found, as_json, lambda console: console.print(*_tables(found), *written, sep="\n"))
+    show_run(log_recipes(container, found))  # last, because a store that fails shall lose no result
 
 
 def _tables(found: RecipeComparison) -> Iterator[object]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 import typer
 
 from simic.cli import completion
-from simic.cli.console import EXIT_CODES, emit
+from simic.cli.console import EXIT_CODES, emit, stderr
 from simic.cli.options import (
     CONSULTING_HELP,
     CONTROLLER_NAMES,
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from simic.contracts.recipes import RecipeComparison
     from simic.contracts.trials import Estimate
 
-__all__ = ["PairPlot", "add_to", "draw", "interval", "pairs_table", "run_line"]
+__all__ = ["PairPlot", "add_to", "draw", "interval", "pairs_table", "show_run"]
 
 PairPlot: TypeAlias = Annotated[
     Path | None,
@@ -140,7 +140,7 @@ def compare(
         if until_decided
         else comparison.compare(container, arms, keys, split or Split.TEST)
     )
-    written = [*run_line(log_compared(container, found)), *draw(found, plot)]
+    written = draw(found, plot)
     title = f"{len(found.trials.host_keys)} hosts of set {found.trials.set}, paired by host"
     emit(
         found,
@@ -156,6 +156,7 @@ def compare(
             sep="\n",
         ),
     )
+    show_run(log_compared(container, found))  # last, because a store that fails shall lose no result
 
 
 def _newest(container: Container, arm: str) -> str:
@@ -207,9 +208,10 @@ def _marked(pair: PairComparison, cell: str) -> str:
     return cell if pair.scored_by == "validation" else f"{cell}{SCORED_MARK}"
 
 
-def run_line(run_id: str | None) -> list[str]:
-    """Return the line about the MLflow run of a comparison; none in a home without MLflow's database."""
-    return [] if run_id is None else [f"MLflow run: {run_id}"]
+def show_run(run_id: str | None) -> None:
+    """Print the MLflow run of a comparison on stderr; nothing in a home without MLflow's database."""
+    if run_id is not None:
+        stderr().print(f"MLflow run: {run_id}")
 
 
 def draw(found: Comparison | RecipeComparison, plot: Path | None) -> list[str]:

@@ -76,9 +76,10 @@ class Outbox:
         """Return every unedited event of the outbox."""
         return [event for folder in (self._pending, self._done, self._superseded) for event in self._read(folder)[0]]
 
-    def damaged(self) -> list[tuple[Path, str]]:
-        """Return every edited or unreadable file with the reason."""
-        return [found for folder in (self._pending, self._done, self._superseded) for found in self._read(folder)[1]]
+    def damaged(self, *, is_pending: bool) -> list[tuple[Path, str]]:
+        """Return the edited or unreadable files, of updates that wait or of all others, with the reasons."""
+        folders = (self._pending,) if is_pending else (self._done, self._superseded)
+        return [found for folder in folders for found in self._read(folder)[1]]
 
     def _move(self, envelope: EventEnvelope, folder: Path) -> None:
         """Move an undelivered event to another folder."""

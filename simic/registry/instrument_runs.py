@@ -13,8 +13,9 @@ from simic.contracts.receipts import Receipt
 from simic.registry.experiment_page import DESCRIPTION_TAG
 from simic.registry.headline import Table
 from simic.registry.mlflow_run import TABLES_TAG
-from simic.registry.mlflow_store import open_client, store_errors
+from simic.registry.mlflow_store import INITIALISE_WAIT_S, open_client, store_errors
 from simic.runtime.home import Home
+from simic.runtime.locks import exclusive
 from simic.trust.canonical import digest_of
 
 if TYPE_CHECKING:
@@ -124,10 +125,14 @@ def log_comparison(home: Home, result: ComparisonResult) -> str | None:
 
 
 def _experiment(client: MlflowClient, home: Home) -> str:
-    known = client.get_experiment_by_name(INSTRUMENTS)
-    if known is not None:
+    with exclusive(home.locks / "mlflow", "finding the experiment of comparisons", INITIALISE_WAIT_S):
+        known = client.get_experiment_by_name(INSTRUMENTS)
+        if known is None:
+            tags = {DESCRIPTION_TAG: _DESCRIPTION}
+            return str(client.create_experiment(INSTRUMENTS, home.artifacts.as_uri(), tags=tags))
+        if known.lifecycle_stage == "deleted":  # MLflow keeps its name, and takes neither a run nor another of the name
+            client.restore_experiment(known.experiment_id)
         return str(known.experiment_id)
-    return str(client.create_experiment(INSTRUMENTS, home.artifacts.as_uri(), tags={DESCRIPTION_TAG: _DESCRIPTION}))
 
 
 def _begin(

@@ -25,7 +25,15 @@ from simic.runtime.sqlite_files import sqlite_url
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
-__all__ = ["EXPERIMENT", "default_store", "display_only", "initialise", "open_client", "store_errors"]
+__all__ = [
+    "EXPERIMENT",
+    "INITIALISE_WAIT_S",
+    "default_store",
+    "display_only",
+    "initialise",
+    "open_client",
+    "store_errors",
+]
 
 _LOG = logging.getLogger(__name__)
 

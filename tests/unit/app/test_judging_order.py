@@ -10,8 +10,10 @@ from support.builders.judged_candidates import evidence_of, sealed_policy
 
 from simic.app import training
 from simic.app.container import Container
+from simic.app.policies import Policies
 from simic.app.runs import open_run_in
 from simic.contracts.controllers import Plan
+from simic.contracts.errors import ConfigError
 from simic.contracts.receipts import TrainingReport
 from simic.controllers.plans import load_plans
 from simic.ledgers.judgements import judgements
@@ -67,6 +69,25 @@ def test_a_killed_judgement_goes_on_under_its_number_and_a_reroll_is_another_one
     assert [(entry.ordinal, entry.policy_digest, entry.seed) for entry in entries] == [
         (1, first.digest, 0), (2, first.digest, 1), (3, second.digest, 0)
     ]  # fmt: skip
+
+
+def test_a_champion_that_changed_spends_no_judgement(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The comparison would be with the wrong policy, so nothing grows and the error budget stays."""
+
+    def changed(_policies: Policies, digest: str) -> Path:
+        raise ConfigError(f"the champion changed from {digest}")
+
+    monkeypatch.setattr(Policies, "fetch_champion", changed)
+    home = Home(tmp_path)
+    app = opened(home)
+    trained = policy(app, b"one")
+    for stage in (
+        lambda: training.try_further(app, trained, "0" * 64, "varied"),
+        lambda: training.validate(app, trained, "0" * 64, []),
+    ):
+        with pytest.raises(ConfigError, match="the champion changed"):
+            stage()
+    assert list(judgements(home, app.keyring)) == []
 
 
 def test_another_plan_book_of_a_further_set_makes_another_judgement(tmp_path: Path, ordinals: list[int]) -> None:

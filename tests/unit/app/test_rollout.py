@@ -14,8 +14,10 @@ from support.homes.rollouts import RollingOut
 
 from simic.app import promotion, rollout
 from simic.app.container import Container
+from simic.app.doctor import open_doctor
 from simic.app.keys import Keys
 from simic.contracts.errors import ConfigError, RolloutFailedError, TransientError
+from simic.contracts.lake import Health
 from simic.contracts.receipts import PolicyVersion
 from simic.contracts.rollout import RolloutVerdict
 from simic.ledgers.collections import begin_collection
@@ -69,6 +71,8 @@ def test_a_policy_that_fails_is_rolled_back_for_all_before_its_hours_are_over(se
 def test_a_key_that_is_revoked_does_not_end_a_rollout(setting: RollingOut, start: str) -> None:
     """An update for all would give everybody a champion whose rollout lacks evidence."""
     Keys(setting.container).revoke(setting.container.signer.key_id, "on a lost laptop")
+    repaired = open_doctor(setting.container).examine(is_repair=True)
+    assert [check.health for check in repaired.checks if check.name == "outbox"] == [Health.HEALTHY]
     Keys(setting.container).reseal(is_dry_run=False)
     app = Container(setting.home, load_profile("quick", {"rollout.start": start}), 0)
     again = promotion.publish_champion(app)

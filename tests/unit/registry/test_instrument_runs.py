@@ -38,3 +38,17 @@ def test_a_home_without_a_registry_keeps_none(tmp_path: Path) -> None:
     home.create()
     assert log_instrument(home, InstrumentResult("x", "x", difference(), {}, tmp_path / "page.html", {})) is None
     assert not (home.mlruns / "mlflow.db").exists()
+
+
+def test_an_experiment_deleted_on_a_page_takes_runs_again(place: Home, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    page.write_text("<h1>page</h1>")
+    result = InstrumentResult("x", "diff-policies", difference(), {}, page, {})
+    assert log_instrument(place, result) is not None
+    client = open_client(place.tracking_uri)
+    experiment = client.get_experiment_by_name(INSTRUMENTS)
+    assert experiment is not None
+    client.delete_experiment(experiment.experiment_id)
+    run_id = log_instrument(place, result)
+    assert run_id is not None
+    assert client.get_run(run_id).info.experiment_id == experiment.experiment_id
