@@ -224,8 +224,8 @@ class Home:
             self.spool, self.experience, self.ledger, self.quarantine, self.snapshots, self.policies,
             self.receipts, self.runs, self.outbox, self.locks, self.tmp, self.artifacts, self.prefect,
         )  # fmt: skip
-        new = [path for path in (self.data, self.mlruns) if not path.exists()]
         try:
+            new = [path for path in (self.data, self.mlruns) if not path.exists()]
             for path in folders:
                 path.mkdir(parents=True, exist_ok=True)
             self.keys.mkdir(mode=0o700, parents=True, exist_ok=True)

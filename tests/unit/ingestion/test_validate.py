@@ -85,7 +85,7 @@ FAULTS: dict[str, tuple[bytes, Reason, str]] = {
     "illegal action": (
         spoiled(lambda r: r["available"].update(op=[True] + [False] * 5)),
         Reason.CONTRACT,
-        "not available",
+        "available.op",
     ),
     "lone surrogate": (
         line(REPORT).replace(b'"device":"cpu"', b'"device":"\\ud800"'),
