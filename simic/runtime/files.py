@@ -141,7 +141,7 @@ def ignore_in_git(folder: Path) -> None:
     """Make Git ignore a folder that this user may write, also for ``git add .``; rules that exist are kept."""
     rules = folder / ".gitignore"
     if not os.path.lexists(rules) and os.access(folder, os.W_OK):
-        create_once(rules, b"*\n", mode=0o644)
+        create_once(rules, b"*\n", mode=folder.stat().st_mode & 0o666)  # for those who may enter the folder
 
 
 def unfinished_files(folder: Path, skipped: Collection[Path] = ()) -> list[Path]:
