@@ -15,6 +15,7 @@ from simic.app.judging import begin, check_growable, log_beside_trials, validate
 from simic.app.judging_experience import reporter_of_comparison, reporter_of_judgement
 from simic.app.live_episode import draw_collection
 from simic.app.timelines import check_plot
+from simic.app.training_hosts import drawing_alone, training_keys
 from simic.app.training_monitor import followed
 from simic.app.trial_controllers import select_controllers
 from simic.collection import collect as collection
@@ -47,6 +48,7 @@ from simic.validation.baselines.plan_book import (
 from simic.validation.criterion import REPORTS
 from simic.validation.further import further_config, further_sets, further_specs
 from simic.validation.further import try_further as _try_further
+from simic.validation.judging_keys import KEY_STARTS
 from simic.validation.report import comparison_specs
 
 __all__ = [
@@ -73,10 +75,6 @@ COMPLETE = "complete"
 """Controller whose episodes are branched while there is no policy."""
 NOTHING = "nothing"
 """Name for a start from random weights."""
-KEY_STARTS = 2**30
-"""Upper bound of a collection's first key: half of all keys, so that enough keys follow."""
-KEY_STRIDE = 2**20 + 7
-"""Distance between the first keys of consecutive collections of a kind; one collection draws fewer keys."""
 
 
 def collect(
@@ -90,15 +88,20 @@ def collect(
         host_keys: Which hosts; by default as many training hosts as the profile says, different ones each time,
             chosen by the number of collections in this home.
         plot: File for a PNG that shows one host per family; it does not affect what is collected.
+
+    Raises:
+        TransientError: without ``host_keys``, while another collection draws its hosts in the same way.
     """
     if plot is not None:
         check_plot(plot)
-    spec = container.policies.spec(controller, is_decisive=False)
-    if host_keys is None:
-        earlier = container.receipts.count(CollectionReceipt)
-        count = container.config.collect.episodes
-        host_keys = _training_keys(container, container.config.world, count, controller, 0, earlier)
-    receipt = _collect(container, container.config.world, spec, host_keys)
+    spec, world = container.policies.spec(controller, is_decisive=False), container.config.world
+    if host_keys is not None:
+        receipt = _collect(container, world, spec, host_keys)
+    else:
+        with drawing_alone(container, controller):
+            earlier = container.receipts.count(CollectionReceipt)
+            host_keys = training_keys(container, world, container.config.collect.episodes, controller, 0, earlier)
+            receipt = _collect(container, world, spec, host_keys)
     if plot is not None:
         draw_collection(container, spec, controller, host_keys, plot)
     return receipt
@@ -130,14 +133,14 @@ def collect_round(
     name = "none" if policy is None else policy.digest
     if config.train.start == DISTIL:
         drawn = _branched_hosts(config, set_name or config.world.set, is_first=policy is None)
-        keys = _training_keys(container, *drawn, COMPLETE if policy is None else name, number, earlier_runs)
+        keys = training_keys(container, *drawn, COMPLETE if policy is None else name, number, earlier_runs)
         return _collect_branches(container, drawn.world, keys, policy)
     world, collected = config.world, config.collect
     if policy is None:
-        keys = _training_keys(container, world, collected.episodes, name, number, earlier_runs)
+        keys = training_keys(container, world, collected.episodes, name, number, earlier_runs)
         return _collect(container, world, container.policies.spec(collected.controller, is_decisive=False), keys)
     spec = container.policies.learned(Path(policy.path), policy.digest, is_decisive=False)
-    keys = _training_keys(container, world, collected.round_episodes, name, number, earlier_runs)
+    keys = training_keys(container, world, collected.round_episodes, name, number, earlier_runs)
     return _collect(container, world, spec, keys)
 
 
@@ -174,18 +177,6 @@ def _collect_branches(
     spec = container.policies.learned(Path(policy.path), policy.digest, is_decisive=True)
     choice = BranchChoice(container.config.collect.branch_decisions, actions, seed, since=0)
     return _collect(container, world, spec, keys, choice)
-
-
-def _training_keys(
-    container: Container, world: WorldConfig, count: int, start_name: str, number: int, earlier: int
-) -> list[int]:
-    """Draw training hosts; another policy or round, or a repetition of one of these, draws others.
-
-    ``world.without`` may name families of other sets of the run; ``check_run`` has refused unknown ones.
-    """
-    start = (derive(container.seed, "collect", start_name, number) + earlier * KEY_STRIDE) % KEY_STARTS
-    without = set(world.without).intersection(host_set(world.set).families)
-    return draw_keys(world.set, Split.TRAIN, count, start, without)
 
 
 def _collect(

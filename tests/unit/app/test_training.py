@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.builders.judged_candidates import NOW, evidence_of, sealed_policy
+from support.builders.judged_candidates import evidence_of, sealed_policy
 from support.builders.plan_books import fitted_tree, make_book
 from support.builders.reports import BLUEPRINTS, EPOCH_ZERO, episode, line
+from support.fakes.collector import Collector
 
 from simic.app import data, plan_books, promotion, training
 from simic.app.artifacts import artifacts_are_intact, move_damaged_artifacts
@@ -18,10 +19,10 @@ from simic.app.recipe_training import learn
 from simic.app.recipes import Recipe
 from simic.app.trial_controllers import select_controllers
 from simic.contracts.config import RewardConfig, WorldConfig
-from simic.contracts.controllers import ControllerSpec, HeuristicRules, Plan, TreeLeaf
+from simic.contracts.controllers import HeuristicRules, Plan, TreeLeaf
 from simic.contracts.errors import ConfigError, IntegrityError, TrainingError, TransientError
 from simic.contracts.names import FIELD_REPORTS
-from simic.contracts.receipts import CollectionReceipt, TrainingReport
+from simic.contracts.receipts import TrainingReport
 from simic.contracts.splits import Split, split_of
 from simic.contracts.state import HostIdentity
 from simic.hosts.host_sets import identify
@@ -37,30 +38,9 @@ from simic.validation.further import further_config
 SIGNER = Signer(b"s" * 32)
 
 
-class _Asked(list[tuple[ControllerSpec, list[int]]]):
-    """Stands in for the room that grows hosts."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.since: list[int] = []
-        """First epoch of which decisions are branched, by collection."""
-
-    def __call__(
-        self, spec: ControllerSpec, hosts: Sequence[HostIdentity], *_: Any, **options: Any
-    ) -> CollectionReceipt:
-        self.append((spec, [host.key for host in hosts]))
-        if options["choice"] is not None:
-            self.since.append(options["choice"].since)
-        return CollectionReceipt(
-            **options["provenance"]._asdict(), started_at=NOW, finished_at=NOW, controller=spec.name,
-            policy_digest=None, set="benchmark", host_keys_digest="0" * 64, episodes=len(hosts), reports=0,
-            reports_digest=f"{len(self):064d}", governor_events=0, actions={}, mean_return=None, test_accuracy=None,
-        )  # fmt: skip
-
-
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> _Asked:
-    stand_in = _Asked()
+def asked(monkeypatch: pytest.MonkeyPatch) -> Collector:
+    stand_in = Collector()
     monkeypatch.setattr("simic.collection.collect.collect", stand_in)
     return stand_in
 
@@ -77,7 +57,7 @@ def _trained(app: Container, weights: bytes) -> TrainingReport:
 
 
 @pytest.mark.parametrize("start", ["scratch", "distil"])
-def test_own_episodes_are_on_training_hosts_of_their_own(home: Path, asked: _Asked, start: str) -> None:
+def test_own_episodes_are_on_training_hosts_of_their_own(home: Path, asked: Collector, start: str) -> None:
     """From scratch they are sampled; for branches they are decisive."""
     app = Container(Home(home), load_profile("quick", {"train.start": start}), 0)
     policy, other = _trained(app, b"one"), _trained(app, b"two")
@@ -99,7 +79,7 @@ def test_own_episodes_are_on_training_hosts_of_their_own(home: Path, asked: _Ask
 
 
 @pytest.mark.parametrize("start", ["scratch", "distil"])
-def test_no_round_grows_a_family_that_is_left_out(home: Path, asked: _Asked, start: str) -> None:
+def test_no_round_grows_a_family_that_is_left_out(home: Path, asked: Collector, start: str) -> None:
     app = Container(Home(home), load_profile("quick", {"train.start": start, "world.without": ["noisy"]}), 0)
     training.collect_round(app, 0, None)
     training.collect_round(app, 1, _trained(app, b"one"))
@@ -107,7 +87,7 @@ def test_no_round_grows_a_family_that_is_left_out(home: Path, asked: _Asked, sta
         assert {host.family for host in identify("benchmark", keys)} == {"cap", "select", "gain", "fine"}
 
 
-def test_lf75_only_rounds_branch_decisions_before_the_first_epoch(app: Container, asked: _Asked) -> None:
+def test_lf75_only_rounds_branch_decisions_before_the_first_epoch(app: Container, asked: Collector) -> None:
     """Before there is a policy nothing grows after WAIT, so what waiting is worth would not show."""
     training.collect_round(app, 0, None)
     training.collect_round(app, 1, _trained(app, b"one"))
@@ -121,7 +101,7 @@ def _further(home: Path, **settings: Any) -> Container:
     return Container(Home(home), load_profile("quick", {"collect.further": [FURTHER], **settings}), 0)
 
 
-def test_branches_of_a_further_set_are_of_its_own_training_hosts(home: Path, asked: _Asked) -> None:
+def test_branches_of_a_further_set_are_of_its_own_training_hosts(home: Path, asked: Collector) -> None:
     app = _further(home, **{"world.without": ["noisy", "region_noisy"], "world.images": None})
     assert training.collected_sets(app.config, is_first=True) == ("benchmark", "varied")
     policy = _trained(app, b"one")
@@ -156,7 +136,7 @@ def test_a_set_is_collected_once_and_not_without_hosts(home: Path) -> None:
 
 @pytest.mark.parametrize(("named", "expected"), [((20, 10), (20, 10)), ((1, 1), (4, 2))])
 def test_the_own_set_has_at_least_the_hosts_that_it_has_among_the_further_ones(
-    home: Path, asked: _Asked, named: tuple[int, int], expected: tuple[int, int]
+    home: Path, asked: Collector, named: tuple[int, int], expected: tuple[int, int]
 ) -> None:
     first, later = named
     further = {"set": "varied", "branch_hosts": first, "round_branch_hosts": later}
@@ -209,7 +189,9 @@ def test_pictures_of_the_user_are_for_further_sets_that_read_them() -> None:
     assert further_config(config, "match").world.images == "pictures.npz"
 
 
-def test_a_later_run_that_begins_the_same_way_grows_other_hosts(app: Container, asked: _Asked, tmp_path: Path) -> None:
+def test_a_later_run_that_begins_the_same_way_grows_other_hosts(
+    app: Container, asked: Collector, tmp_path: Path
+) -> None:
     policy = _trained(app, b"one")
     for earlier_runs in (0, 1, 2):
         training.collect_round(app, 0, None, earlier_runs)
@@ -221,16 +203,7 @@ def test_a_later_run_that_begins_the_same_way_grows_other_hosts(app: Container, 
     assert asked[-1] == asked[0], "a fresh home with the same seed grows the same"
 
 
-def test_collecting_again_by_hand_grows_other_hosts(app: Container, asked: _Asked, tmp_path: Path) -> None:
-    for _ in range(3):
-        training.collect(app, "wait")
-    drawn = [key for _, keys in asked for key in keys]
-    assert len(drawn) == len(set(drawn)) == 3 * app.config.collect.episodes
-    training.collect(Container(Home(tmp_path / "fresh"), app.config, app.seed), "wait")
-    assert asked[-1] == asked[0]
-
-
-def test_named_hosts_may_be_of_any_split(app: Container, asked: _Asked) -> None:
+def test_named_hosts_may_be_of_any_split(app: Container, asked: Collector) -> None:
     training.collect(app, "wait", range(40))
     assert asked[0][1] == list(range(40))
     assert len({split_of("benchmark", key) for key in asked[0][1]}) == 3
@@ -242,7 +215,7 @@ def test_a_controller_that_cannot_be_named_is_answered_with_those_that_can(app: 
         training.collect(app, name, [0])
 
 
-def test_a_sealed_directory_is_a_controller_until_a_byte_is_flipped(app: Container, asked: _Asked) -> None:
+def test_a_sealed_directory_is_a_controller_until_a_byte_is_flipped(app: Container, asked: Collector) -> None:
     path = Path(_trained(app, b"one").path)
     training.collect(app, str(path), [0])
     assert asked[0][0].policy_path == str(path)
@@ -335,7 +308,7 @@ def test_trials_leave_out_who_needs_a_book_only_where_nobody_was_named(home: Pat
     assert (whole.plans_digest, whole.without_book) == (digest_of(own), [])
 
 
-def test_receipts_prove_nothing_about_files(app: Container, asked: _Asked) -> None:
+def test_receipts_prove_nothing_about_files(app: Container, asked: Collector) -> None:
     trained = _trained(app, b"one")
     place = Path(trained.path).rename(app.home.policies / trained.digest)
     report = app.save_receipt(trained.model_copy(update={"path": str(place)}))

@@ -1,0 +1,42 @@
+"""Training hosts of a collection: which ones it draws, and that no other one draws them meanwhile."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+
+from simic.app.container import Container
+from simic.contracts.config import WorldConfig
+from simic.contracts.splits import Split
+from simic.hosts.host_sets import draw_keys, host_set
+from simic.runtime.locks import exclusive
+from simic.runtime.seeds import derive
+from simic.trust.canonical import digest_of
+
+__all__ = ["drawing_alone", "training_keys"]
+
+KEY_STARTS = 2**30
+"""Upper bound of a collection's first key: half of all keys, so that enough keys follow."""
+KEY_STRIDE = 2**20 + 7
+"""Distance between the first keys of consecutive collections of a kind; one collection draws fewer keys."""
+
+
+def training_keys(
+    container: Container, world: WorldConfig, count: int, start_name: str, number: int, earlier: int
+) -> list[int]:
+    """Draw training hosts; another policy or round, or a repetition of one of these, draws others.
+
+    ``world.without`` may name families of other sets of the run; ``check_run`` has refused unknown ones.
+    """
+    start = (derive(container.seed, "collect", start_name, number) + earlier * KEY_STRIDE) % KEY_STARTS
+    without = set(world.without).intersection(host_set(world.set).families)
+    return draw_keys(world.set, Split.TRAIN, count, start, without)
+
+
+def drawing_alone(container: Container, start_name: str) -> AbstractContextManager[None]:
+    """Hold a lock until the receipt of a collection is kept, because the number of receipts chooses its hosts.
+
+    Collections of another set, seed or name draw other hosts anyway, so they do not exclude each other.
+    """
+    name, seed = container.config.world.set, container.seed
+    lock = container.home.locks / f"collect-{digest_of([name, seed, start_name])[:16]}"
+    return exclusive(lock, f"the collection of training hosts of {name} under {start_name} with seed {seed}")
