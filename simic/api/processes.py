@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -28,6 +29,8 @@ from simic.hosts.interfaces import DataSplit, Measurement, SeedAssignment, Train
 __all__ = ["Part", "Processes", "SharedHost", "unwrapped"]
 
 Arrays = Mapping[str, NDArray[Any]]
+_GROUPS: WeakKeyDictionary[Any, dict[tuple[int, ...], dist.ProcessGroup]] = WeakKeyDictionary()
+"""The groups for messages by torch's group of all processes, and by the ranks that belong to one."""
 
 
 class Part(NamedTuple):
@@ -40,7 +43,8 @@ class Part(NamedTuple):
 class Processes:
     """The processes of a ``DistributedDataParallel``, or this one alone.
 
-    The messages go through a group of their own, so that they never meet those of the backward pass.
+    The messages go through a group of their own, so that they never meet those of the backward pass. All Growers of the
+    same processes share it: a group has sockets and threads, and stays until ``dist.destroy_process_group()``.
     """
 
     def __init__(self, wrapper: DistributedDataParallel | None) -> None:
@@ -49,7 +53,7 @@ class Processes:
         if wrapper is None:
             return
         ranks = dist.get_process_group_ranks(wrapper.process_group)
-        self._group = dist.new_group(ranks, use_local_synchronization=True)
+        self._group = _group_of(tuple(ranks))
         self._source, self.count = ranks[0], len(ranks)
         self.is_first = dist.get_rank() == self._source
         if dist.get_backend(self._group) != "gloo":
@@ -219,6 +223,18 @@ def unwrapped(model: nn.Module | Part) -> tuple[nn.Module, Processes]:
             f"found {type(model).__name__}; wrap the model first, and give the Grower the wrapper"
         )
     return model, Processes(None)
+
+
+def _group_of(ranks: tuple[int, ...]) -> dist.ProcessGroup:
+    """Return the group for the messages of these processes.
+
+    A Grower that ends does not destroy it: torch names such a group by the number of groups that exist, so the next one
+    could get the name of another group, and with it stale addresses.
+    """
+    groups = _GROUPS.setdefault(dist.group.WORLD, {})
+    if ranks not in groups:
+        groups[ranks] = dist.new_group(list(ranks), use_local_synchronization=True)
+    return groups[ranks]
 
 
 def _encoded(arrays: Arrays) -> bytes:

@@ -105,13 +105,37 @@ def refused(rank, folder):
         errors.append(str(error))
     return {"errors": errors}
 
-for case in ("alike", "whole", "unlike", "refused"):
+def repeated(rank, folder):
+    def grow():
+        model, wrapped, chosen, grower, (inputs, labels) = make("recurrent", "sgd", 2, None)
+        grower.loss(wrapped(inputs[rank::2]), labels[rank::2]).backward()
+        chosen.step()
+        found = grower.step().validation_loss
+        grower.finalize()
+        return found
+    opened, losses = [], []
+    for attempt in range(4):
+        try:
+            make("recurrent", "sgd", 2, None, slots=["nothing"])
+        except simic.ConfigError:
+            pass
+        losses.append(grow())
+        opened.append(len(os.listdir("/dev/fd")))
+        if attempt == 2:
+            dist.destroy_process_group()
+            start(rank, f"{folder}.again")
+    return {"opened": opened[:3], "losses": losses}
+
+def start(rank, store):
+    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
+
+for case in ("alike", "whole", "unlike", "refused", "repeated"):
     folder, pids = f"{sys.argv[1]}/{case}", []
     os.mkdir(folder)
     for rank in range(2):
         if (pid := os.fork()) == 0:
             torch.set_num_threads(1)
-            dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2)
+            start(rank, f"{folder}/store")
             result = globals()[case](rank, f"{folder}/reports")
             Path(folder, f"{rank}.json").write_text(json.dumps(result))
             os._exit(0)
@@ -134,7 +158,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         check=False,
         timeout=300,
     )
-    assert len(list(root.glob("*/?.json"))) == 8, done.stderr
+    assert len(list(root.glob("*/?.json"))) == 10, done.stderr
     return root
 
 
@@ -179,3 +203,12 @@ def test_a_process_that_fails_stops_the_others_with_an_error(folder: Path) -> No
     assert "another process failed" in second["errors"][0]
     assert "same arguments: expected (12" in second["errors"][1]
     assert "DistributedDataParallel" in first["errors"][3]
+
+
+def test_later_growers_open_no_further_connections(folder: Path) -> None:
+    """Three finished and three refused ones, and one after torch's processes ended and began anew."""
+    first, second = found_by(folder / "repeated")
+    for found in (first, second):
+        assert len(set(found["opened"])) == 1
+        assert len(set(found["losses"])) == 1
+    assert first["losses"] == second["losses"]
