@@ -40,6 +40,8 @@ __all__ = ["EvaluationChoice", "actions_in_log", "evaluate", "hosts_of", "weight
 
 _SEARCHED = "its plan book was searched on training hosts; some of them may be among these"
 _UNKNOWN = "it is not known here"
+_BEYOND = "beyond --episodes"
+"""Why an episode is left out although it could be used."""
 SHORTEST = 8
 """Characters of a digest that name the policy of a log."""
 
@@ -85,7 +87,7 @@ def evaluate(container: Container, choice: EvaluationChoice) -> OffPolicyReport:
     log = _read(container, manifest, used)
     judgement, bounds = no_judgement(len(used)), list[LowerBound]()
     if log is not None:
-        last = drawn[-1].run_id if len(drawn) == choice.most_episodes else None
+        last = drawn[-1].run_id if _BEYOND in left_out else None
         hosts, cut_off = log.hosts(), _share_cut_off(manifest, heads, used, last, trained, choice)
         behaviours = {head.run_id: head.behaviour for head in used}
         named = log.batch.sequences
@@ -194,7 +196,7 @@ def _select(
         elif head.is_truncated:
             left_out["cut off before their end"] += 1
         elif len(used) == choice.most_episodes:
-            left_out["beyond --episodes"] += 1
+            left_out[_BEYOND] += 1
         else:
             used.append(head)
     return used, dict(left_out)
@@ -211,7 +213,7 @@ def _share_cut_off(
     """Return the largest share, over sets and groups, of episodes that were left out only because they were cut off.
 
     They are on hosts of the sets and splits of ``used`` that the policy did not learn from, and not beyond the run id
-    ``last``. None if nothing is used.
+    ``last``, that of the last episode that is used if whole ones are beyond it. None if nothing is used.
     """
     sets, splits = {head.set for head in used}, {Split(head.split) for head in used}
     truncated = (

@@ -78,6 +78,11 @@ def test_both_sides_of_a_share_are_of_the_first_episodes() -> None:
     assert chosen([*heads[:7], earlier, *heads[8:]], [early, late], most=60).cut_off == 2 / 62
 
 
+def test_late_crashes_count_where_as_many_episodes_are_there_as_may_judge() -> None:
+    late = [CutOff("n", "gap", "graftnet", "lab", 1, "lab")]
+    assert [chosen(whole("lab", 100), late, most).cut_off for most in (101, 100, 99)] == [1 / 101, 1 / 101, 0.0]
+
+
 def test_what_nobody_counted_has_no_share() -> None:
     found = held_out_episodes(whole("lab", 60), ["graftnet"], 100)
     assert (len(found.used), found.cut_off, found.group_cut_off) == (60, None, {})

@@ -87,9 +87,9 @@ def given_policy(home: Path) -> tuple[Container, Path, str]:
     return container, path, seal(path, container.signer).digest
 
 
-def write_rejected(snapshot: Path, count: int, reason: str = "unfinished") -> None:
+def write_rejected(snapshot: Path, count: int, reason: str = "unfinished", begin: str = "0") -> None:
     """Write what curation left out: ``count`` episodes of one report, on hosts of the log."""
-    names = {"run_id": [f"{key:032x}" for key in range(count)], "reason": [reason] * count}
+    names = {"run_id": [f"{begin}{key:031x}" for key in range(count)], "reason": [reason] * count}
     hosts = {"set": ["benchmark"] * count, "host_key": list(range(count))}
     makers = {"controller": ["explore"] * count, "policy_version": [None] * count}
     columns = {**names, **hosts, **makers}
@@ -128,6 +128,20 @@ def test_a_log_without_its_crashed_trainings_is_insufficient(
     assert check.passes is passes
     assert check.found == pytest.approx(share)
     assert passes or found.verdict.value == "insufficient evidence"
+
+
+@pytest.mark.parametrize(("episodes", "share"), [(241, 3 / 243), (240, 3 / 243), (239, 0.0)])
+def test_late_crashes_count_unless_episodes_are_beyond_the_limit(
+    tmp_path: Path, report, episodes: int, share: float
+) -> None:
+    """The run ids of the crashed trainings come after those of the 240 whole episodes."""
+    snapshot = tmp_path / "snapshot"
+    write_snapshot(snapshot, bandit_episodes(KEYS, noise=0.01), change=with_terms)
+    write_rejected(snapshot, 3, begin="g")
+    found = report("wait", snapshot=str(snapshot), episodes=episodes)
+    (check,) = (check for check in found.checks if check.name == "share cut off before their end")
+    assert check.found == pytest.approx(share)
+    assert found.left_out.get("beyond --episodes", 0) == 240 - found.episodes == max(0, 240 - episodes)
 
 
 @pytest.mark.parametrize(
