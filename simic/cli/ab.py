@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.text import Text
 
+from simic.app.host_set_names import check_set
 from simic.cli import completion
 from simic.cli.ab_page import sections, write_page
 from simic.cli.compare import PairPlot, draw, show_run
@@ -126,6 +127,14 @@ def ab(
 
     Example: [bold]simic ab quick 'quick -o train.distil_passes=2' --seeds 4 --hosts 8[/bold]
     """
+    if out is not None:
+        check_page_name(out)
+    if start is not None and snapshot is None:
+        raise ConfigError("--start needs --snapshot: recipes that collect their own experience start from nothing")
+    parsed = parse_recipes(recipes, override)
+    if world_set is not None:
+        check_set(world_set)
+    # What follows loads torch, which takes seconds.
     from simic.app import training
     from simic.app.artifacts import resolve_snapshot
     from simic.app.comparison_runs import log_recipes
@@ -134,14 +143,9 @@ def ab(
     from simic.app.recipes import judging_config
     from simic.app.timelines import check_plot
 
-    if out is not None:
-        check_page_name(out)
     drawn = plot or (None if out is None else out.with_suffix(".png"))
     if drawn is not None:
         check_plot(drawn)
-    if start is not None and snapshot is None:
-        raise ConfigError("--start needs --snapshot: recipes that collect their own experience start from nothing")
-    parsed = parse_recipes(recipes, override)
     config = judging_config(parsed, world_set)
     container = Container(resolve_home(), config, seed, progress=show_progress(), use=HomeUse.MAKE)
     request = RecipeRequest(

@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from simic.app.host_set_names import check_set
 from simic.cli import completion
 from simic.cli.console import emit
 from simic.cli.options import (
@@ -142,6 +143,8 @@ def proof(
     container = open_container(profile, seed, override, use=HomeUse.MAKE)
     chosen = tuple(dict.fromkeys(sets or [container.config.world.set]))
     others = tuple(dict.fromkeys(also or ()))
+    for name in (*chosen, *others):
+        check_set(name)
     searched = tuple(name for name in SEARCHED if name in (arm or ()))
     if unknown := sorted({*(arm or ())} - {*SEARCHED}):
         raise ConfigError(f"--arm {unknown[0]}: expected {' or '.join(SEARCHED)}; the baselines take part anyway")

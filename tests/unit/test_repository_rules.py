@@ -89,7 +89,8 @@ def test_commands_load_only_what_they_need(module: str, absent: tuple[str, ...])
 TYPING_ERRORS = (
     "trials --controllers wiat", "trials --set benchmrak", "compare wiat wait", "evaluate wiat",
     "watch --controller wiat", "collect --controller wiat", "diff-policies wiat wait", "run --profile quik",
-    "plans headroom --set varyed",
+    "plans headroom --set varyed", "ab quick quik", "ab quick quick --set varyed", "proof --set varyed",
+    "proof --also varyed",
 )  # fmt: skip
 
 
