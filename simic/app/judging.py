@@ -93,8 +93,8 @@ def validate_by_reports(container: Container, training: TrainingReport, champion
     """Judge a policy from the held-out episodes of the newest snapshot, for sets that Simic cannot grow.
 
     Raises:
-        ConfigError: if Simic can grow a set that the policy learned from, or has grown it in this home, or if a set has
-            too few held-out hosts in the log.
+        ConfigError: if Simic can grow a set that the policy learned from, or has grown it in this home, if a set has
+            too few held-out hosts in the log, or if another policy is champion now.
         IntegrityError: if policy, champion or snapshot are not as they were sealed.
         ContractError: if rows cannot be evaluated on, such as one without a propensity.
     """
@@ -121,10 +121,10 @@ def validate_by_reports(container: Container, training: TrainingReport, champion
             f"One network in ten is held out; land reports of at least {10 * container.config.gate.min_episodes} "
             "networks under one controller, then run `simic curate`"
         )
-    set_name = "+".join(training.sets)
-    judgement = begin(container, set_name, training, champion, {"snapshot": manifest.digest})
+    specs = _specs(container, training, champion)  # before a judgement begins, which spends error budget
+    judgement = begin(container, "+".join(training.sets), training, champion, {"snapshot": manifest.digest})
     report = validate_from_log(
-        _case(container, training, champion, set_name, manifest, held_out),
+        _case(container, training, champion, specs, manifest, held_out),
         container.config,
         ordinal=judgement.ordinal,
         figures=container.home.runs / training.digest[:16] / "figures",
@@ -170,18 +170,28 @@ def _log_beside_trials(container: Container, training: TrainingReport) -> LogEvi
     return log_evidence(_use(manifest, held_out, log), {CANDIDATE: weighted(log, actions_in_log(container, spec, log))})
 
 
+def _specs(container: Container, training: TrainingReport, champion: str | None) -> dict[str, ControllerSpec]:
+    """Return the controllers of a judgement from a log by their names in it.
+
+    Raises:
+        ConfigError: if another policy is champion now.
+        IntegrityError: if policy or champion are not as they were sealed.
+    """
+    keys = container.home.keys
+    specs = {CANDIDATE: learned_spec(Path(training.path), training.digest, keys), WAIT: ControllerSpec(name=WAIT)}
+    if champion is not None:
+        specs[CHAMPION] = learned_spec(container.policies.fetch_champion(champion), champion, keys)
+    return specs
+
+
 def _case(
     container: Container,
     training: TrainingReport,
     champion: str | None,
-    set_name: str,
+    specs: Mapping[str, ControllerSpec],
     manifest: SnapshotManifest,
     held_out: HeldOut,
 ) -> LoggedCase:
-    specs = {CANDIDATE: learned_spec(Path(training.path), training.digest, container.home.keys)}
-    specs[WAIT] = ControllerSpec(name=WAIT)
-    if champion is not None:
-        specs[CHAMPION] = learned_spec(container.policies.fetch_champion(champion), champion, container.home.keys)
     with container.progress.task("validate", manifest.rows_out) as advance:
         blueprints = vocabulary(container.config.ingest)
         log = read_log(manifest, [head.run_id for head in held_out.used], blueprints, advance)
@@ -189,6 +199,7 @@ def _case(
     uniforms = np.zeros((len(log.points), len(HEADS)))
     states = States(log.batch.states, log.batch.masks, uniforms)
     evidence = log_evidence(_use(manifest, held_out, log), episodes)
+    set_name = "+".join(training.sets)
     return LoggedCase(training, specs[CANDIDATE], champion, set_name, evidence, hosts_of(log), states)
 
 

@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.builders.judged_candidates import evidence_of, sealed_policy
+from support.builders.judged_candidates import SIGNER, evidence_of, sealed_policy
+from support.builders.learning import bandit_episodes
+from support.builders.snapshots import write_snapshot
 
 from simic.app import training
 from simic.app.container import Container
@@ -15,6 +17,7 @@ from simic.app.runs import open_run_in
 from simic.contracts.controllers import Plan
 from simic.contracts.errors import ConfigError
 from simic.contracts.receipts import TrainingReport
+from simic.contracts.splits import Split, split_of
 from simic.controllers.plans import load_plans
 from simic.ledgers.judgements import judgements
 from simic.runtime.home import Home
@@ -71,13 +74,19 @@ def test_a_killed_judgement_goes_on_under_its_number_and_a_reroll_is_another_one
     ]  # fmt: skip
 
 
-def test_a_champion_that_changed_spends_no_judgement(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The comparison would be with the wrong policy, so nothing grows and the error budget stays."""
+@pytest.fixture
+def _changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another policy became champion during the run."""
 
     def changed(_policies: Policies, digest: str) -> Path:
         raise ConfigError(f"the champion changed from {digest}")
 
     monkeypatch.setattr(Policies, "fetch_champion", changed)
+
+
+@pytest.mark.usefixtures("_changed")
+def test_a_champion_that_changed_spends_no_judgement(tmp_path: Path) -> None:
+    """The comparison would be with the wrong policy, so nothing grows and the error budget stays."""
     home = Home(tmp_path)
     app = opened(home)
     trained = policy(app, b"one")
@@ -87,6 +96,28 @@ def test_a_champion_that_changed_spends_no_judgement(tmp_path: Path, monkeypatch
     ):
         with pytest.raises(ConfigError, match="the champion changed"):
             stage()
+    assert list(judgements(home, app.keyring)) == []
+
+
+@pytest.mark.usefixtures("_changed")
+def test_a_champion_that_changed_spends_no_judgement_from_a_log_either(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = Home(tmp_path)
+    app = Container(home, load_profile("quick", {"gate.evidence": "reports"}), 0)
+    keys = [key for key in range(1000) if split_of("graftnet", key) is Split.TEST][:60]
+    logged = write_snapshot(
+        tmp_path / "s",
+        bandit_episodes(keys),
+        split="test",
+        change=lambda rows: [{**row, "set": "graftnet"} for row in rows],
+    )
+    monkeypatch.setattr("simic.app.judging.resolve_snapshot", lambda *_: logged)
+    monkeypatch.setattr("simic.app.judging.cut_off_episodes", lambda *_: [])
+    app.keyring.trust(SIGNER.public_bytes)
+    trained = policy(app, b"one").model_copy(update={"sets": ["graftnet"]})
+    with pytest.raises(ConfigError, match="the champion changed"):
+        training.validate(app, trained, "0" * 64, [])
     assert list(judgements(home, app.keyring)) == []
 
 
