@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -36,7 +36,7 @@ from simic.validation.episodes import TrialJob, episode_record, make_controller,
 from simic.validation.policy_difference import CONFIDENCE, Places, summarise
 from simic.validation.trials import trial_seed
 
-__all__ = ["Compared", "DifferenceChoice", "compare_policies"]
+__all__ = ["Compared", "DifferenceChoice", "compare_policies", "log_difference"]
 
 
 class DifferenceChoice(NamedTuple):
@@ -58,12 +58,12 @@ class Compared(NamedTuple):
 
     report: PolicyDifference
     page: Path
-    mlflow_run_id: str | None
-    """Run with page, figures and receipt; None in a home without MLflow's database."""
+    figures: Mapping[str, bytes]
+    """Pictures of the page as PNG, by name."""
 
 
 def compare_policies(container: Container, choice: DifferenceChoice) -> Compared:
-    """Compare two policies or controllers state by state, write the page, keep the receipt, and log an MLflow run.
+    """Compare two policies or controllers state by state, write the page and keep the receipt.
 
     Raises:
         ConfigError: if a name or the snapshot is unknown, both names mean the same, a controller draws its actions, or
@@ -108,10 +108,14 @@ def compare_policies(container: Container, choice: DifferenceChoice) -> Compared
     records = [(ours.episode, theirs.episode) for ours, theirs in pairs]
     figures = draw(report, records)
     write_page(report, records, figures, page)
-    result = InstrumentResult(
-        f"{report.first} and {report.second}", report.stage, report, _metrics(report), page, figures
-    )
-    return Compared(container.save_receipt(report), page, log_instrument(container.home, result))
+    return Compared(container.save_receipt(report), page, figures)
+
+
+def log_difference(container: Container, compared: Compared) -> str | None:
+    """Log a comparison with its page; None and errors are those of ``log_instrument``."""
+    found, page, figures = compared
+    name = f"{found.first} and {found.second}"
+    return log_instrument(container.home, InstrumentResult(name, found.stage, found, _metrics(found), page, figures))
 
 
 def _metrics(found: PolicyDifference) -> dict[str, float]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from simic.cli import completion
+from simic.cli.compare import show_run
 from simic.cli.console import EXIT_CODES, emit, short
 from simic.cli.options import (
     POLICY_NAMES,
@@ -78,11 +79,12 @@ def diff_policies(
         raise ConfigError(f"--out expects the name of an .html file, found {str(out)!r}")
     extra = {} if world_set is None else {"world.set": world_set}
     container = open_container(profile, seed, override, extra, controllers=[first, second])
-    from simic.app.policy_difference import DifferenceChoice, compare_policies
+    from simic.app.policy_difference import DifferenceChoice, compare_policies, log_difference
 
     choice = DifferenceChoice(first, second, snapshot, episodes, grown, out)
     found = compare_policies(container, choice)
     emit(found.report, as_json, lambda console: console.print(*_page(found), sep="\n"))
+    show_run(log_difference(container, found))  # last, because a store that fails shall lose no result
 
 
 def _page(compared: Compared) -> list[object]:
@@ -107,5 +109,4 @@ def _page(compared: Compared) -> list[object]:
     if changes:
         names = (f"{found.first} does", f"{found.second} does", "share")
         shown.append(numbers_table(Table(names, changes), "Likeliest actions where they differ", names=2))
-    logged = [] if compared.mlflow_run_id is None else [f"MLflow run: {compared.mlflow_run_id}"]
-    return [*shown, _NOTE, f"page: {compared.page}", *logged]
+    return [*shown, _NOTE, f"page: {compared.page}"]

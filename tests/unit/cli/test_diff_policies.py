@@ -14,7 +14,7 @@ from support.builders.snapshots import write_snapshot
 from simic.app.container import Container
 from simic.cli.diff_policies import diff_policies
 from simic.contracts.config import RunConfig
-from simic.contracts.errors import ConfigError, IntegrityError
+from simic.contracts.errors import ConfigError, IntegrityError, TransientError
 from simic.contracts.policy_difference import PolicyDifference
 from simic.contracts.splits import Split
 from simic.hosts.host_sets import draw_keys, identify
@@ -101,6 +101,18 @@ def test_a_host_of_two_seeds_shows_what_each_adds_and_what_both_add_together(
     (pair,) = account.pairs
     assert pair.interaction == pytest.approx(gain - sum(alone))
     assert "together minus alone</th>" in page.read_text()
+
+
+def test_a_store_that_fails_loses_no_result(
+    log: Path, policy: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def busy(*_: object) -> None:
+        raise TransientError("MLflow's database is locked")
+
+    monkeypatch.setattr("simic.app.policy_difference.log_instrument", busy)
+    with pytest.raises(TransientError, match="locked"):
+        diff_policies(str(policy), "wait", snapshot=str(log), grown=0, as_json=True)
+    assert PolicyDifference.model_validate_json(capsys.readouterr().out).second == "wait"
 
 
 def test_what_cannot_be_compared_is_refused(log: Path, policy: Path, tmp_path: Path) -> None:
