@@ -43,7 +43,7 @@ def compare(policies: list[str], hosts: int, epochs: int, workers: int | None) -
         spec = container.policies.spec(name, is_decisive=True)
         specs[container.policies.label(name, spec)] = spec
     keys = draw_keys(SET, Split.TEST, hosts)
-    with RichProgress().task("trials", len(keys) * (len(specs) + 1)) as advance:  # wait always takes part
+    with RichProgress().task("trials", len(keys) * len({*specs, "wait"})) as advance:  # wait always takes part
         return run_trials(
             specs,
             identify(SET, keys),

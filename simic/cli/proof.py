@@ -140,11 +140,11 @@ def proof(
     A small one: [bold]simic proof --profile quick --seeds 2 --hosts 4 --out proof.md[/bold]
     """
     check_page_name(out)
+    others = tuple(dict.fromkeys(also or ()))
+    for name in (*(sets or ()), *others):
+        check_set(name)
     container = open_container(profile, seed, override, use=HomeUse.MAKE)
     chosen = tuple(dict.fromkeys(sets or [container.config.world.set]))
-    others = tuple(dict.fromkeys(also or ()))
-    for name in (*chosen, *others):
-        check_set(name)
     searched = tuple(name for name in SEARCHED if name in (arm or ()))
     if unknown := sorted({*(arm or ())} - {*SEARCHED}):
         raise ConfigError(f"--arm {unknown[0]}: expected {' or '.join(SEARCHED)}; the baselines take part anyway")

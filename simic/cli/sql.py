@@ -71,8 +71,8 @@ def sql(
     curves, trials, trial_episodes, judgements, judging_episodes, updates, update_reports, report_updates, telemetry,
     slo_violations. docs/schema.md lists their columns, docs/queries.md has worked examples.
 
-    A table that is wider than the screen has one line per value instead. Tables show fractions with six significant
-    digits; --json, --csv and --parquet have all.
+    A table that is wider than the screen has one line per value instead. Tables show fractions between 0.0001 and a
+    million with six significant digits; --json, --csv and --parquet have all.
 
     --json, --csv and --parquet stream every row in bounded memory. A file appears complete or not at all. In CSV, NULL
     is an empty field, and "" in a single column.

@@ -27,6 +27,7 @@ _NAME_BYTES = 255
 """Longest file name in bytes that every common file system accepts."""
 _CUT_BYTES = 128
 """Bytes of the beginning of a name that are kept when the whole name is too long."""
+_LARGEST = 999
 _NUMBERS = "(~[1-9][0-9]{0,2})"
 """What ``free_name`` adds to a stem; a longer number, such as a year or a date, is part of the name."""
 _OWN_FAULTS = frozenset(
@@ -125,10 +126,12 @@ def _readable(name: str) -> str:
 
 def _numbered(name: str, number: int) -> str:
     stem, suffix = _parted(name)
-    numbered = f"{stem}~{number}{suffix}"
+    full, rest = divmod(number - 1, _LARGEST)
+    mark = f"~{_LARGEST}" * full + f"~{rest + 1}"  # beyond the largest number, several follow one another
+    numbered = f"{stem}{mark}{suffix}"
     if len(os.fsencode(numbered)) <= _NAME_BYTES:
         return numbered
-    return f"{_shortened(name)}~{number}{suffix}"
+    return f"{_shortened(name)}{mark}{suffix}"
 
 
 def _unnumbered(name: str) -> str:

@@ -177,6 +177,17 @@ def test_a_numbered_name_that_is_taken_gets_the_next_number(tmp_path: Path) -> N
     assert named_after("run.jsonl", tmp_path) == []
 
 
+def test_of_more_than_a_thousand_files_of_one_name_none_is_lost(tmp_path: Path) -> None:
+    """A plain number of four digits would be taken for a year in the name."""
+    for name in ("a.jsonl", *(f"a~{number}.jsonl" for number in range(2, 1000))):
+        (tmp_path / name).touch()
+    for expected in ("a~999~1.jsonl", "a~999~2.jsonl"):
+        assert free_name("a.jsonl", tmp_path) == expected
+        (tmp_path / expected).touch()
+    assert len(named_after("a.jsonl", tmp_path)) == 1001
+    assert free_name("a~999~1.jsonl", tmp_path) == "a~999~3.jsonl"
+
+
 def test_to_look_for_a_delivery_in_a_folder_that_cannot_be_listed_is_transient(
     bus: SpoolBus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

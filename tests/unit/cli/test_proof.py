@@ -139,6 +139,13 @@ def test_what_cannot_be_proved_is_refused_before_a_host_is_grown(
     assert not (tmp_path / "proof.md").exists()
 
 
+@pytest.mark.parametrize("options", [{"sets": ["varyed"]}, {"also": ["varyed"]}])
+def test_a_set_that_does_not_exist_makes_no_home(home: Path, tmp_path: Path, options: dict[str, list[str]]) -> None:
+    with pytest.raises(ConfigError, match="Did you mean 'varied'"):
+        proof(seeds=1, hosts=2, out=tmp_path / "proof.md", **options)
+    assert not home.exists()
+
+
 def test_lf82_the_first_table_of_the_readme_is_that_of_the_proof() -> None:
     """Return, gain, accuracy and parameters of every controller; the gain of the learned ones is over seeds too."""
     root = Path(__file__).parents[3]
