@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
+from simic.app.local_copies import LocalCopies
 from simic.app.receipts import ReceiptStore
 from simic.contracts.config import ControllerConfig
 from simic.contracts.errors import ConfigError
@@ -17,7 +18,6 @@ from simic.contracts.receipts import PolicyVersion
 from simic.ledgers.policies import candidate_versions, read_history
 from simic.registry.registry import Registry
 from simic.runtime.home import Home
-from simic.runtime.locks import exclusive
 from simic.trust.keys import Keyring
 from simic.trust.seal import verify
 
@@ -25,7 +25,6 @@ __all__ = ["KarnChoice", "Karns", "consulting_label", "parse_consulting"]
 
 _CONSULTING = re.compile(rf"(?P<policy>.+)\+{KARN}(?:/(?P<digest>{CHAMPION}|[0-9a-f]{{{SHORTEST},64}}))?")
 _FOLDER = re.compile(r"[0-9a-f]{64}")
-_FETCH_WAIT_S = 60.0
 _NONE = "this home has no Karn, `simic karn train` makes one"
 
 
@@ -68,6 +67,7 @@ class Karns:
     ) -> None:
         self._home, self._keyring, self._receipts, self._config = home, keyring, receipts, config
         self._registry = registry
+        self._copies = LocalCopies(home, keyring, registry, KARN, "karn-copies")
 
     def configured(self) -> KarnChoice | None:
         """Return the Karn that the settings let every policy consult; None if they let it consult none.
@@ -99,7 +99,7 @@ class Karns:
     def named(self, digest: str | None) -> KarnChoice:
         """Return the Karn whose digest begins with ``digest``; None means the one trained last.
 
-        ``champion`` is the champion of Karn.
+        ``champion`` is the champion of Karn. A registered Karn is fetched again if its copy is missing or damaged.
 
         Raises:
             ConfigError: if no Karn or several fit.
@@ -107,8 +107,11 @@ class Karns:
         """
         if digest == CHAMPION:
             return self._fetched_champion()
-        found = self._receipts.latest(KarnReport, _NONE).digest if digest is None else self._whole(digest)
+        registered = {version.digest: version.reference for version in candidate_versions(self._home, KARN)}
+        found = self._receipts.latest(KarnReport, _NONE).digest if digest is None else self._whole(digest, registered)
         path = self._home.karn / found
+        if found in registered:
+            self._copies.ensure(path, found, registered[found])
         if not path.is_dir():
             raise ConfigError(
                 f"Karn {found[:12]} is missing: no directory at {path}; `simic karn train` makes it again"
@@ -117,22 +120,20 @@ class Karns:
         return KarnChoice(path, found)
 
     def _fetched_champion(self) -> KarnChoice:
-        """Return the champion of Karn, copied from the registry if ``data/karn`` lacks it."""
+        """Return the champion of Karn, copied from the registry if ``data/karn`` lacks it or its copy is damaged."""
         if (champion := self.champion()) is None:
             raise ConfigError(
                 "no Karn is champion: `simic karn train` makes one, `simic validate --model karn` and `simic promote "
                 "--model karn` judge and promote it; controller.karn_digest names one that is not promoted"
             )
         path = self._home.karn / champion.digest
-        if not path.is_dir():
-            with exclusive(self._home.locks / "karn-copies", "fetching Karn", _FETCH_WAIT_S):
-                if not path.is_dir():  # the holder of the lock may have fetched it
-                    self._registry().load(champion.reference, path)
+        self._copies.ensure(path, champion.digest, champion.reference)
         verify(path, self._keyring, champion.digest)
         return KarnChoice(path, champion.digest)
 
-    def _whole(self, digest: str) -> str:
-        known = sorted(path.name for path in self._home.karn.glob("*/") if _FOLDER.fullmatch(path.name))
+    def _whole(self, digest: str, registered: Iterable[str]) -> str:
+        folders = (path.name for path in self._home.karn.glob("*/") if _FOLDER.fullmatch(path.name))
+        known = sorted({*folders, *registered})
         fitting = [name for name in known if name.startswith(digest)]
         if len(fitting) != 1:
             shown = ", ".join(name[:12] for name in fitting or known)

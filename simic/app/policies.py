@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from pathlib import Path
-from uuid import uuid4
 
 from simic.app.controller_names import check_controller
 from simic.app.karn_names import KarnChoice, Karns, consulting_label, parse_consulting
+from simic.app.local_copies import LocalCopies
 from simic.app.policy_names import labelled, locate, require_path
 from simic.contracts.controllers import ControllerSpec
-from simic.contracts.errors import ConfigError, IntegrityError
-from simic.contracts.names import CHAMPION, CHAMPION_REFERENCE, LEARNED, REFERENCE_PREFIX
+from simic.contracts.errors import ConfigError
+from simic.contracts.names import CHAMPION, CHAMPION_REFERENCE, LEARNED, MODEL_NAME, REFERENCE_PREFIX
 from simic.contracts.receipts import PolicyVersion
 from simic.ledgers import CANDIDATES_LEDGER, POLICIES_LEDGER, PROMOTIONS_LEDGER
 from simic.registry.registry import Registry
 from simic.runtime.home import Home
-from simic.runtime.locks import exclusive
 from simic.trust.keys import Keyring
 from simic.trust.seal import Seal, verify
 from simic.validation.baselines.plan_book import PLAN_CONTROLLERS
 
 __all__ = ["Policies"]
-
-FETCH_WAIT_S = 60.0
 
 
 class Policies:
@@ -35,6 +31,7 @@ class Policies:
         self._keyring = keyring
         self._registry = registry
         self._karns = karns
+        self._copies = LocalCopies(home, keyring, registry, MODEL_NAME, "policies")
 
     def seal(self, path: Path, digest: str | None = None) -> Seal:
         """Return the seal of a policy directory.
@@ -71,18 +68,8 @@ class Policies:
         """Return the directory of a verified local copy of a registered policy."""
         version = self._registry().find(reference)
         path = self._home.policies / version.digest
-        if not self._is_as_sealed(path, version.digest):
-            what = f"fetching policy {version.digest[:12]}"
-            with exclusive(self._home.locks / "policies", what, FETCH_WAIT_S):
-                if not self._is_as_sealed(path, version.digest):  # the holder of the lock may have fetched it
-                    self._replace(path, version.reference)
+        self._copies.ensure(path, version.digest, version.reference)
         return path
-
-    def _replace(self, path: Path, reference: str) -> None:
-        unfinished = self._home.tmp / f"policy-{uuid4().hex}"
-        self._registry().load(reference, unfinished)
-        shutil.rmtree(path, ignore_errors=True)
-        unfinished.rename(path)
 
     def fetch_champion(self, digest: str) -> Path:
         """Return the directory of the champion.
@@ -91,18 +78,12 @@ class Policies:
             ConfigError: if the champion is no longer the policy of this digest.
         """
         path = self.fetch(CHAMPION_REFERENCE)
-        if not self._is_as_sealed(path, digest):
+        if not self._copies.is_as_sealed(path, digest):
             raise ConfigError(
                 f"the champion changed from {digest[:12]} during this run; restart the run, or judge its policy "
                 "against the present champion: `simic validate --policy DIGEST`"
             )
         return path
-
-    def _is_as_sealed(self, path: Path, digest: str) -> bool:
-        try:
-            return self.check(path, digest) == digest
-        except IntegrityError:
-            return False
 
     def learned(self, path: Path, digest: str, *, is_decisive: bool) -> ControllerSpec:
         """Return the spec of the controller that acts with the policy of ``digest``; another one at ``path`` is
@@ -138,7 +119,7 @@ class Policies:
             return self.fetch(CHAMPION_REFERENCE if name == CHAMPION else name)
         if (found := locate(self._home, name)) is not None:
             path = found.path
-            if found.reference is not None and (path is None or not self._is_as_sealed(path, found.digest)):
+            if found.reference is not None and (path is None or not self._copies.is_as_sealed(path, found.digest)):
                 path = self.fetch(found.reference)
             path = path or self._home.policies / found.digest
             self.check(path, found.digest)

@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 from support.builders.judged_candidates import sealed_policy
+from support.builders.judged_karns import judged_karn
 from support.builders.karns import karn_report, sealed_karn
+from support.homes.karns import KarnHome, karn_home
 
 from simic.app.container import Container
 from simic.app.karn_names import consulting_label, parse_consulting
@@ -16,7 +18,7 @@ from simic.contracts.controllers import ControllerSpec
 from simic.contracts.errors import ConfigError, IntegrityError
 from simic.runtime.home import Home
 from simic.runtime.settings import load_profile
-from simic.trust.seal import seal
+from simic.trust.seal import seal, verify
 
 
 def opened(home: Path, **controller: str) -> Container:
@@ -119,6 +121,46 @@ def test_a_karn_that_changed_since_it_was_sealed_is_not_consulted(home: Path, po
     card.write_bytes(card.read_bytes() + b"\n")
     with pytest.raises(IntegrityError, match="differ from what was sealed"):
         app.policies.spec(f"{policy.name}+karn", is_decisive=True)
+
+
+@pytest.fixture
+def promoted(home: Path) -> KarnHome:
+    """A home whose Karn is champion."""
+    made = karn_home(Home(home), controller__karn="consult")
+    evidence, registry = judged_karn(made.app.home, made.champion.digest), made.app.karn_registry
+    registry.promote(registry.record(evidence), evidence.validation, evidence.gate)
+    return made
+
+
+@pytest.mark.parametrize("is_damaged", [True, False], ids=["damaged", "missing"])
+@pytest.mark.parametrize("is_champion", [True, False], ids=["champion", "digest"])
+def test_the_copy_of_a_registered_karn_is_fetched_again(
+    promoted: KarnHome, is_champion: bool, is_damaged: bool
+) -> None:
+    app = promoted.app
+    digest = str(app.karns.champion_digest())
+    folder = app.home.karn / digest
+    if is_damaged:
+        (folder / "weights.safetensors").write_bytes(b"half")
+    else:
+        folder.rename(app.home.tmp / "away")
+    choice = app.karns.configured() if is_champion else app.karns.named(digest[:8])
+    assert choice == (folder, digest)
+    assert verify(folder, app.keyring).digest == digest
+
+
+def test_a_karn_that_is_damaged_in_the_registry_too_replaces_no_copy(promoted: KarnHome) -> None:
+    app = promoted.app
+    copy = app.home.karn / str(app.karns.champion_digest()) / "weights.safetensors"
+    copy.write_bytes(b"half")
+    stored = [path for path in app.home.artifacts.glob("**/weights.safetensors") if path.parent.name == "policy"]
+    for path in stored:
+        path.chmod(0o600)
+        path.write_bytes(b"other")
+    assert stored
+    with pytest.raises(IntegrityError, match="Restore them from a backup"):
+        app.karns.configured()
+    assert copy.read_bytes() == b"half"
 
 
 def test_a_policy_is_no_karn_though_a_trusted_key_sealed_it(home: Path, policy: Path) -> None:

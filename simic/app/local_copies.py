@@ -1,0 +1,57 @@
+"""Local copies of the versions of a registered model, one directory for each digest."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from uuid import uuid4
+
+from simic.contracts.errors import IntegrityError
+from simic.contracts.names import judged_name
+from simic.registry.registry import Registry
+from simic.runtime.home import Home
+from simic.runtime.locks import exclusive
+from simic.trust.keys import Keyring
+from simic.trust.seal import verify
+
+__all__ = ["LocalCopies"]
+
+FETCH_WAIT_S = 60.0
+
+
+class LocalCopies:
+    """Fetches copies that are missing or damaged from the registry of one model."""
+
+    def __init__(self, home: Home, keyring: Keyring, registry: Callable[[], Registry], model: str, lock: str) -> None:
+        """Name the parts of the home; ``lock`` is the name of the lock that a fetching process holds."""
+        self._home, self._keyring, self._registry = home, keyring, registry
+        self._model, self._lock = model, lock
+
+    def is_as_sealed(self, path: Path, digest: str) -> bool:
+        """Return whether ``path`` holds what a trusted key sealed, under this digest."""
+        try:
+            verify(path, self._keyring, digest)
+        except IntegrityError:
+            return False
+        return True
+
+    def ensure(self, path: Path, digest: str, reference: str) -> None:
+        """Fetch the version behind ``reference`` to ``path`` unless its verified copy is there.
+
+        Raises:
+            ConfigError: if the registry has no such version.
+            IntegrityError: if its files are not what was sealed, or registry and ledgers disagree about it.
+        """
+        if self.is_as_sealed(path, digest):
+            return
+        with exclusive(self._home.locks / self._lock, f"fetching {judged_name(self._model, digest)}", FETCH_WAIT_S):
+            if not self.is_as_sealed(path, digest):  # the holder of the lock may have fetched it
+                self._replace(path, reference)
+
+    def _replace(self, path: Path, reference: str) -> None:
+        unfinished = self._home.tmp / f"{self._model}-{uuid4().hex}"
+        self._registry().load(reference, unfinished)
+        shutil.rmtree(path, ignore_errors=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        unfinished.rename(path)
