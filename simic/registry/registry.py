@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -277,26 +278,36 @@ class Registry:
 
         Raises:
             ConfigError: There is no such version.
-            IntegrityError: As ``champion`` raises it.
+            IntegrityError: Ledgers and MLflow differ about it while no process writes.
+            TransientError: They differ, and a process goes on writing.
         """
-        with store_errors(f"resolving {reference}"):
+        what = f"resolving {reference}"
+        with store_errors(what):
             name = self._models.parse(reference)
-            if name == CHAMPION:
-                records, shown = self._reader.agreed()
-                champion = records.history.champion
-                number = None if champion is None else champion.target
-            elif name == STAGED:
-                records, shown = self._reader.agreed()
-                staged = records.history.staged
-                number = None if staged is None else staged.target
-                shown = shown if number is None else self._models.look_at(number)
-            else:
-                records = self._reader.records()
-                number = self._models.alias(name) if isinstance(name, str) else name
-                shown = self._models.look_at() if number is None else self._models.look_at(number)
-            if number is None or (isinstance(name, int) and number not in shown.versions):
-                raise ConfigError(_unknown(reference, name, self._models.look()))
-            return self._reader.version(number, records, shown)
+            try:
+                return self._resolved(reference, name)
+            except IntegrityError:  # another process may have written between the reads, or still be writing
+                with self._undisturbed(what):
+                    return self._resolved(reference, name)
+
+    def _resolved(self, reference: str, name: str | int) -> PolicyVersion:
+        """Return the version of an alias or number; ledgers and MLflow are not read at one moment."""
+        if name == CHAMPION:
+            records, shown = self._reader.agreed()
+            champion = records.history.champion
+            number = None if champion is None else champion.target
+        elif name == STAGED:
+            records, shown = self._reader.agreed()
+            staged = records.history.staged
+            number = None if staged is None else staged.target
+            shown = shown if number is None else self._models.look_at(number)
+        else:
+            records = self._reader.records()
+            number = self._models.alias(name) if isinstance(name, str) else name
+            shown = self._models.look_at() if number is None else self._models.look_at(number)
+        if number is None or (isinstance(name, int) and number not in shown.versions):
+            raise ConfigError(_unknown(reference, name, self._models.look()))
+        return self._reader.version(number, records, shown)
 
     def load(self, reference: str, into: Path) -> Path:
         """Fetch the sealed policy behind a reference to ``into``; digest and signature are always verified."""
@@ -346,6 +357,15 @@ class Registry:
         """Hold the lock of the registry: MLflow's aliases have no compare-and-swap."""
         with exclusive(self._home.locks / "registry", what, LOCK_WAIT_S), store_errors(what):
             self._promotions.recover()
+            yield
+
+    @contextmanager
+    def _undisturbed(self, what: str) -> Iterator[None]:
+        """Hold the lock of the registry and change nothing. A read-only home grants no lock and has no writer."""
+        if os.access(self._home.locks, os.W_OK | os.X_OK):
+            with exclusive(self._home.locks / "registry", what, LOCK_WAIT_S):
+                yield
+        else:
             yield
 
     def _settle(self) -> None:
