@@ -17,7 +17,7 @@ from simic.app.container import Container
 from simic.contracts.errors import IntegrityError
 from simic.contracts.keys import Resealing, VouchedLine
 from simic.ledgers import PROMOTIONS_LEDGER
-from simic.ledgers.promotions import PromotionEntry, PromotionJournal, Signed
+from simic.ledgers.promotions import History, PromotionEntry, PromotionJournal, Signed
 from simic.registry.pyfunc_files import POLICY_FOLDER
 from simic.runtime.home import Home
 from simic.runtime.locks import exclusive
@@ -35,12 +35,12 @@ class Revoked(NamedTuple):
 
     lines: list[Signed]
     """Lines of the journal of promotions."""
-    directories: list[Path]
-    """Sealed policies whose content the journal names."""
+    directories: dict[Path, str]
+    """Sealed policies whose content the journal names, with its digest."""
     left: list[str]
     """Sealed policies whose content the journal does not name, with the reason."""
-    head: str | None
-    """SHA-256 of the last line of the journal."""
+    history: History
+    """Every line of the journal, as it was when the rest was found."""
 
 
 def find_revoked(home: Home, keyring: Keyring) -> Revoked:
@@ -50,23 +50,24 @@ def find_revoked(home: Home, keyring: Keyring) -> Revoked:
         IntegrityError: if the journal is damaged.
     """
     journal = PromotionJournal(home.ledger, keyring)
-    history = journal.read_unvouched()
+    history, lines = journal.unvouched()
     named = {entry.digest for entry in history.changes}
     revoked = keyring.revocations().by_key
-    directories, left = [], []
+    directories: dict[Path, str] = {}
+    left = []
     for path, key_id in sealed_directories(home):
         if key_id not in revoked:
             continue
         try:
-            is_named = digest_of(describe(path)) in named
+            digest = digest_of(describe(path))
         except IntegrityError as error:
             left.append(f"{path}: {error}")
             continue
-        if is_named:
-            directories.append(path)
+        if digest in named:
+            directories[path] = digest
         else:
             left.append(f"{path}: no line of the journal names its content; train that policy again")
-    return Revoked(journal.unvouched(), directories, left, history.head)
+    return Revoked(lines, directories, left, history)
 
 
 def reseal(container: Container, *, is_dry_run: bool, head: str | None = None) -> Resealing:
@@ -81,7 +82,8 @@ def reseal(container: Container, *, is_dry_run: bool, head: str | None = None) -
 
     Raises:
         ConfigError: if the present key is itself revoked.
-        IntegrityError: if the journal no longer ends at ``head``, because the new lines were not shown.
+        IntegrityError: if the journal no longer ends at ``head``, because the new lines were not shown, or if journal
+            or policies change between being examined and being signed.
     """
     signer = load_signer(container.home.keys, os.environ)
     before = PromotionJournal(container.home.ledger, container.keyring).read_unvouched().head or ""
@@ -89,16 +91,19 @@ def reseal(container: Container, *, is_dry_run: bool, head: str | None = None) -
         found = find_revoked(container.home, container.keyring)
         if not is_dry_run:
             _check_shown(found, head if head is not None else before)
-            if found.lines:
-                _append(container, signer, f"lines {', '.join(str(one.number) for one in found.lines)} were looked at")
-            elif PromotionJournal(container.home.ledger, container.keyring).unnamed():
-                _append(container, signer, "keys were revoked that the journal did not name")
-            for path in found.directories:
-                seal(path, signer)
+            journal = PromotionJournal(container.home.ledger, container.keyring, lambda: signer)
+            if found.lines or journal.unnamed():
+                numbers = ", ".join(str(one.number) for one in found.lines)
+                reason = (
+                    f"lines {numbers} were looked at" if numbers else "keys were revoked that the journal did not name"
+                )
+                journal.countersign(reason, container.clock(), found.history)
+            for path, digest in found.directories.items():
+                seal(path, signer, digest)
     return Resealing(
         is_done=not is_dry_run,
         signing_key=signer.key_id,
-        head=found.head,
+        head=found.history.head,
         lines=[_vouched(one) for one in found.lines],
         directories=[str(path) for path in found.directories],
         left=found.left,
@@ -108,24 +113,22 @@ def reseal(container: Container, *, is_dry_run: bool, head: str | None = None) -
 def countersign(container: Container, signer: Signer, reason: str) -> bool:
     """Append a line to the journal that names the revoked keys, and return whether one was written.
 
-    An empty journal gets no line while no key is revoked. The caller checked that a valid key signed every earlier
-    line.
+    An empty journal gets no line while no key is revoked.
+
+    Raises:
+        UnvouchedError: if only revoked keys signed the last lines, for which nobody vouched.
     """
+    journal = PromotionJournal(container.home.ledger, container.keyring, lambda: signer)
     with registry_lock(container.home):
         is_empty = not (container.home.ledger / PROMOTIONS_LEDGER).exists()
         if is_empty and not container.keyring.revocations().by_key:
             return False
-        _append(container, signer, reason)
+        journal.countersign(reason, container.clock(), journal.read())
         return True
 
 
-def _append(container: Container, signer: Signer, reason: str) -> None:
-    journal = PromotionJournal(container.home.ledger, container.keyring, lambda: signer)
-    journal.append(journal.naming_revoked(reason, container.clock()))
-
-
 def _check_shown(found: Revoked, head: str) -> None:
-    present = found.head or ""
+    present = found.history.head or ""
     if not present.startswith(head) or (present and not head):
         raise IntegrityError(
             f"the journal of promotions ended with the line of SHA-256 {_short(head)} when it was shown, and ends now "

@@ -253,10 +253,14 @@ class PromotionJournal:
             )
         return History(tuple(one.line for one in signed), head)
 
-    def unvouched(self) -> list[Signed]:
-        """Return the last lines if only revoked keys signed them. Raises IntegrityError for damage, as ``read``."""
-        signed, _, revoked = self._walk()
-        return _unvouched(signed, revoked)
+    def unvouched(self) -> tuple[History, list[Signed]]:
+        """Return every line, and the last ones if only revoked keys signed them, both from one read of the file.
+
+        Raises:
+            IntegrityError: for damage, as ``read``.
+        """
+        signed, head, revoked = self._walk()
+        return History(tuple(one.line for one in signed), head), _unvouched(signed, revoked)
 
     def check_revocations(self) -> None:
         """Raise IntegrityError if a line names a key as revoked that the revocation list lacks."""
@@ -285,34 +289,53 @@ class PromotionJournal:
         signed, head, _ = self._walk()
         return History(tuple(one.line for one in signed), head)
 
-    def append(self, line: Line) -> History:
-        """Append a line durably and return the journal with it.
+    def append(self, entry: PromotionEntry) -> History:
+        """Append an entry durably and return the journal with it.
 
-        A countersignature vouches for every line before it, so it alone may follow lines by a revoked key. Before any
-        other line, a countersignature is appended if keys were revoked that the journal does not name yet.
+        A countersignature comes before it if keys were revoked that the journal does not name yet.
 
         Raises:
             IntegrityError: as ``read``.
             ConfigError: if the signer's key was revoked meanwhile.
         """
-        if self._signer is None:
-            raise AssertionError("this journal was opened for reading")
-        signer = self._signer()
-        # The caller holds the registry's lock, which a revocation takes too, so no line by a revoked key can be added.
-        check_signer(signer, self._keyring)
-        if isinstance(line, Countersignature):
-            return self._append(self.read_unvouched(), line, signer)
+        signer = self._checked_signer()
         history = self.read()
         if self.unnamed():
             reason = "keys were revoked that the journal did not name"
-            history = self._append(history, self.naming_revoked(reason, line.at), signer)
-        return self._append(history, line, signer)
+            history = self._append(history, self._naming_revoked(reason, entry.at), signer)
+        return self._append(history, entry, signer)
+
+    def countersign(self, reason: str, at: datetime, examined: History) -> History:
+        """Append a line that vouches for every line of ``examined`` and names every key on the revocation list.
+
+        It alone may follow lines by a revoked key.
+
+        Raises:
+            IntegrityError: if the journal has other lines than ``examined``, or is damaged.
+            ConfigError: if the signer's key was revoked meanwhile.
+        """
+        signer = self._checked_signer()
+        if (head := self.read_unvouched().head) != examined.head:
+            raise IntegrityError(
+                f"{self._ledger.path}: expected the examined lines, of which the last has SHA-256 "
+                f"{_short(examined.head)}, found {_short(head)}: lines were added or removed meanwhile, and nothing "
+                f"was signed; `simic keys reseal` shows the present lines"
+            )
+        return self._append(examined, self._naming_revoked(reason, at), signer)
+
+    def _checked_signer(self) -> Signer:
+        """Return the signer of the next line; its key is not revoked while the caller holds the registry's lock."""
+        if self._signer is None:
+            raise AssertionError("this journal was opened for reading")
+        signer = self._signer()
+        check_signer(signer, self._keyring)
+        return signer
 
     def unnamed(self) -> set[str]:
         """Return keys on the revocation list that no line names, so that a cut of the list would not be noticed."""
         return self._keyring.revocations().by_key.keys() - self.recorded_revocations().keys()
 
-    def naming_revoked(self, reason: str, at: datetime) -> Countersignature:
+    def _naming_revoked(self, reason: str, at: datetime) -> Countersignature:
         """Return a line that names every key on the revocation list."""
         revoked = {key_id: one.public_key for key_id, one in self._keyring.revocations().by_key.items()}
         return Countersignature(reason=reason, revoked=revoked, at=at)
@@ -361,6 +384,10 @@ class PromotionJournal:
             return _LINE.validate_python(fields)
         except ValidationError as error:
             raise IntegrityError(f"{place}: not a line of this journal: {error.errors()[0]['msg']}") from error
+
+
+def _short(head: str | None) -> str:
+    return "none" if head is None else head[:12]
 
 
 def _unvouched(lines: Sequence[Signed], revoked: Collection[str]) -> list[Signed]:

@@ -40,10 +40,13 @@ class Seal(Contract):
     """Ed25519 signature over the canonical form of all other fields."""
 
 
-def seal(directory: Path, signer: Signer) -> Seal:
+def seal(directory: Path, signer: Signer, expected_digest: str | None = None) -> Seal:
     """Sign every file of ``directory`` and write ``manifest.json`` last and atomically, through a file beside it.
 
-    Raises ContractError for anything but plain files with plain names.
+    Raises:
+        ContractError: for anything but plain files with plain names.
+        IntegrityError: if the digest of the files is not ``expected_digest``, that of files examined before; nothing
+            is signed then.
     """
     for unfinished in directory.glob(f".{MANIFEST_NAME}*.tmp"):  # left by a process that was killed while sealing
         unfinished.unlink()
@@ -53,9 +56,15 @@ def seal(directory: Path, signer: Signer) -> Seal:
         raise ContractError(f"cannot seal {directory}: {error}") from error
     if not files:
         raise ContractError(f"cannot seal {directory}: it holds no files")
+    digest = digest_of(files)
+    if expected_digest is not None and digest != expected_digest:
+        raise IntegrityError(
+            f"{directory}: expected digest {expected_digest}, found {digest}: its files changed after they were "
+            f"examined, and it is not sealed; find out what changed them, and give the command again"
+        )
     for file in files:
         fsync_file(directory / file.name)
-    unsigned = Seal(files=files, digest=digest_of(files), key_id=signer.key_id, signature="0" * 128)
+    unsigned = Seal(files=files, digest=digest, key_id=signer.key_id, signature="0" * 128)
     sealed = unsigned.model_copy(update={"signature": signer.sign(_signed_bytes(unsigned))})
     # Within the directory, a file that a killed process leaves would break the seal that is still there.
     atomic_write(directory / MANIFEST_NAME, canonical_bytes(sealed), tmp=directory.parent)

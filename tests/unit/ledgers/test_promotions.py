@@ -16,7 +16,7 @@ from simic.contracts.errors import IntegrityError
 from simic.contracts.receipts import PolicyVersion
 from simic.ledgers.ledger import Ledger
 from simic.ledgers.policies import champion_history, read_history
-from simic.ledgers.promotions import Countersignature, Operation, Phase
+from simic.ledgers.promotions import Operation, Phase
 from simic.runtime.home import Home
 from simic.trust.keys import Keyring, Signer
 
@@ -184,7 +184,8 @@ def test_a_journal_of_an_earlier_version_is_refused(tmp_path: Path) -> None:
 
 def test_a_countersignature_moves_nothing(home: Home) -> None:
     before = champion_history(home)
-    after = journal_of(home).append(Countersignature(reason="a new key", at=NOW))
+    journal = journal_of(home)
+    after = journal.countersign("a new key", NOW, journal.read())
     assert champion_history(home) == after
     assert (after.champion, after.done, after.next_number) == (before.champion, before.done, before.next_number)
     crown(home, version(4))
