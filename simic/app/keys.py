@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from itertools import chain
 from pathlib import Path
 
 from simic.app.container import Container
@@ -215,18 +216,21 @@ class Keys:
 
 def _signed(home: Home) -> dict[str, Counter[str]]:
     """Count the policies, receipts and journal lines that name each key."""
-    receipts = [path.read_bytes() for stage in SEALED_STAGES for path in (home.receipts / stage).glob("*.json")]
-    recorded = [line for name in (GATES_LEDGER, CANDIDATES_LEDGER) for line in _lines(home.ledger / name)]
+    receipts = (path.read_bytes() for stage in SEALED_STAGES for path in (home.receipts / stage).glob("*.json"))
+    recorded = (line for name in (GATES_LEDGER, CANDIDATES_LEDGER) for line in _lines(home.ledger / name))
     return {
         "policies": Counter(key_id for _, key_id in sealed_directories(home)),
-        "receipts": _count([*receipts, *recorded]),
+        "receipts": _count(chain(receipts, recorded)),
         "journal_lines": _count(_lines(home.ledger / PROMOTIONS_LEDGER)),
     }
 
 
-def _lines(path: Path) -> list[bytes]:
-    return path.read_bytes().splitlines() if path.exists() else []
+def _lines(path: Path) -> Iterator[bytes]:
+    if path.exists():
+        with path.open("rb") as file:
+            yield from file
 
 
-def _count(texts: list[bytes]) -> Counter[str]:
+def _count(texts: Iterable[bytes]) -> Counter[str]:
+    """Count texts by the key that each names; one of them at a time is in memory."""
     return Counter(key_id for text in texts if (key_id := key_of(text)) is not None)
