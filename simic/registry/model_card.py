@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from simic.contracts.karn import KarnReport
-from simic.contracts.names import judged_name
+from simic.contracts.names import MODELS, judged_name
 from simic.registry.headline import share_of_oracle
 
 if TYPE_CHECKING:
@@ -137,4 +137,20 @@ def _limits(evidence: CandidateRecord) -> Iterator[str]:
         yield f"- Criteria that did not apply: {', '.join(evidence.gate.absent)}."
     yield "- It knows the blueprints of its sealed card and chooses no other one."
     yield "- Differences are means over hosts: single hosts can be worse off than without growth."
-    yield "- One training seed. Another seed gives another policy."
+    yield f"- {_seeds(evidence)} Another seed gives another {MODELS[evidence.gate.model]}."
+
+
+def _seeds(evidence: CandidateRecord) -> str:
+    """Return how many training seeds there were, and how this one was chosen among several."""
+    choice, configured = evidence.choice, evidence.config.train.seeds
+    if isinstance(evidence.training, KarnReport) or (choice is None and configured == 1):
+        return "One training seed."
+    if choice is None:
+        return f"`train.seeds` is {configured}, and no receipt says that this policy was chosen among as many."
+    stopped = f" ({len(choice.stopped)} ended early as hopeless)" if choice.stopped else ""
+    return (
+        f"{len(choice.seeds) + len(choice.stopped)} training seeds{stopped}: the policy of seed {choice.training_seed} "
+        f"was chosen because it gained most over never growing on {choice.hosts} validation hosts of set {choice.set}. "
+        f"The gains there are {choice.least:+.1f} to {choice.greatest:+.1f} points; the greatest of several promises "
+        "more than new hosts show."
+    )
