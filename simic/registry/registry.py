@@ -11,7 +11,6 @@ from simic.contracts.actor import Actor
 from simic.contracts.errors import ConfigError, IntegrityError, TransientError
 from simic.contracts.gate import GateDecision, ValidationReport
 from simic.contracts.names import CANDIDATE, CHAMPION, KARN, MODEL_NAME, MODELS, STAGED, maker_of
-from simic.contracts.policy_update import ValidationSummary
 from simic.contracts.receipts import PolicyVersion
 from simic.ledgers import CANDIDATES_LEDGER, PROMOTIONS_LEDGER
 from simic.ledgers.policies import check_candidates, check_entry, is_candidate_trusted, read_history
@@ -315,13 +314,6 @@ class Registry:
         with store_errors(f"loading {reference}"):
             self._reader.fetch(version, is_champion=CHAMPION in version.aliases, into=into)
         return into
-
-    def summary(self, version: PolicyVersion) -> ValidationSummary:
-        """Return the numbers of a version's promotion; raise ConfigError if it was never promoted."""
-        promotion = self._reader.records().history.promotion_of(version.number)
-        if promotion is None:
-            raise ConfigError(f"{version.name} version {version.number} was never promoted")
-        return promotion.validation
 
     def differences(self, update_digests: Collection[str] = ()) -> list[Difference]:
         """Return every alias, tag, run name and text in MLflow that differs from the ledgers; changes nothing.

@@ -18,6 +18,7 @@ from simic.contracts.actor import Actor
 from simic.contracts.config import GateConfig, RunConfig
 from simic.contracts.errors import ConfigError, GateRejectedError, IntegrityError, SmokeTestError, TransientError
 from simic.contracts.names import CHAMPION_REFERENCE
+from simic.contracts.policy_update import ValidationSummary
 from simic.contracts.receipts import PolicyVersion
 from simic.registry.mlflow_run import CandidateRecord
 from simic.registry.mlflow_store import initialise, open_client
@@ -33,6 +34,12 @@ def registry(place: Home, keyring: Keyring) -> Registry:
 
 def crown(registry: Registry, evidence: CandidateRecord) -> PolicyVersion:
     return registry.promote(registry.record(evidence), evidence.validation, evidence.gate)
+
+
+def published_figures(registry: Registry) -> ValidationSummary:
+    """The figures of the champion as `simic publish` sends them."""
+    with registry.certified() as champion:
+        return champion.validation
 
 
 def ledger(place: Home, name: str) -> list[dict[str, object]]:
@@ -363,14 +370,14 @@ def test_a_champion_that_is_judged_again_and_rejected_keeps_what_let_it_through(
 ) -> None:
     evidence = judged(place, b"one")
     first = crown(registry, evidence)
-    summary = registry.summary(first)
+    figures = published_figures(registry)
     against_itself = evidence_of(
         place, Path(evidence.training.path), first.digest, accepted=False, champion=first.digest
     )
     validation = against_itself.validation.model_copy(update={"differences": {"wait": estimate(-9.0)}})
     again = registry.record(against_itself._replace(validation=validation))
     assert (again.number, again.gate_digest) == (first.number, evidence.gate.digest)
-    assert registry.summary(again) == summary
+    assert published_figures(registry) == figures
     client = open_client(place.tracking_uri)
     assert client.get_model_version("tamiyo", str(first.number)).tags["gate"] == "accepted"
     assert client.get_run(first.mlflow_run_id).data.tags["gate"] == "rejected"
@@ -404,11 +411,11 @@ def test_a_judgement_under_other_settings_leaves_the_parameters_of_the_run_alone
     assert run.data.params["gate.margin_over_baselines"] == "0.0"
 
 
-def test_what_a_consumer_wants_to_know_comes_back_from_the_registry(registry: Registry, place: Home) -> None:
+def test_what_a_consumer_wants_to_know_is_published_from_the_registry(registry: Registry, place: Home) -> None:
     evidence = judged(place)
     gate = evidence.gate.model_copy(update={"without": ["success", "memory"], "evidence": "reports"})
     version = crown(registry, evidence._replace(gate=gate))
-    summary = registry.summary(version)
+    summary = published_figures(registry)
     assert (summary.return_over_wait, summary.lower_bound, summary.confidence) == (6.0, 5.0, 0.95)
     assert summary.gate_digest == version.gate_digest
     assert (summary.without, summary.evidence) == (["success", "memory"], "reports")
