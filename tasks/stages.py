@@ -13,11 +13,12 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, Generic, ParamSpec, TypedDict, TypeVar, cast, get_type_hints
+from typing import Any, Generic, NamedTuple, ParamSpec, TypedDict, TypeVar, cast, get_type_hints
 
 from prefect.client.schemas.objects import State, TaskRun
 from prefect.context import TaskRunContext
 from prefect.runtime import flow_run
+from prefect.task_engine import TaskRunTimeoutError
 from prefect.tasks import Task
 
 from simic.app import data, promotion, training, training_seeds
@@ -26,7 +27,7 @@ from simic.app.container import Container
 from simic.app.receipts import content_digest
 from simic.app.runs import RunKey, describe, open_container
 from simic.contracts.config import RunConfig
-from simic.contracts.errors import IntegrityError, TransientError
+from simic.contracts.errors import IntegrityError, ResourceLimitError, TransientError
 from simic.contracts.gate import GateDecision, ValidationReport
 from simic.contracts.receipts import (
     CollectionReceipt,
@@ -66,6 +67,39 @@ HOUR_S = 3600.0
 MARGIN_H = 1.0
 """Hours of the training stage beyond ``train.max_hours``, which ends a training with its checkpoints: for loading the
 snapshot, the last update and sealing."""
+SHORT_H = 1.0
+"""Hours of a stage that takes seconds or minutes."""
+
+
+class Limit(NamedTuple):
+    """How long a stage may take."""
+
+    hours: Callable[[RunConfig], float]
+    """The limit under the settings of a run."""
+    advice: str
+    """What raises the limit, for the error of a stage that reached it."""
+
+
+def _long_h(config: RunConfig) -> float:
+    return config.stages.max_hours
+
+
+def _training_h(config: RunConfig) -> float:
+    return config.train.max_hours + MARGIN_H
+
+
+def _short_h(_config: RunConfig) -> float:
+    return SHORT_H
+
+
+LONG = Limit(_long_h, "Raise stages.max_hours to give the stage more time")
+TRAINING = Limit(
+    _training_h, f"Its limit is train.max_hours and {MARGIN_H:g} h; raise train.max_hours to give it more time"
+)
+SHORT = Limit(
+    _short_h,
+    "No setting raises this limit, because the stage takes seconds or minutes; the log says what it waited for",
+)
 
 _LOG = logging.getLogger("simic.run")
 _PROGRESS: ContextVar[Progress] = ContextVar("progress", default=NoProgress())  # noqa: B039 - it has no state
@@ -96,13 +130,13 @@ class Stage(Generic[P, R]):
         self,
         work: Callable[P, R],
         options: StageOptions,
-        timeout_h: Callable[[RunConfig], float],
+        limit: Limit,
         show: Callable[[R], None] | None,
     ) -> None:
-        """Wrap a function as a task that fails after ``timeout_h``; ``show`` puts its receipt into the Prefect UI."""
+        """Wrap a function as a task that fails at its limit; ``show`` puts its receipt into the Prefect UI."""
         self.task: Task[P, R] = Task(work, **options)
         self.kind: type[R] = get_type_hints(work)["return"]
-        self._timeout_h, self._show = timeout_h, show
+        self._limit, self._show = limit, show
         self.__doc__ = work.__doc__
 
     def __call__(self, *arguments: P.args, **named: P.kwargs) -> R:
@@ -114,20 +148,22 @@ class Stage(Generic[P, R]):
 
         Raises:
             IntegrityError: if the artifacts of the receipt are damaged although the stage just ran.
+            ResourceLimitError: if the stage reached its limit.
         """
         parameters = inspect.signature(self.task.fn).bind(*arguments, **named).arguments
         run, number, name = cast(RunKey, parameters["run"]), cast(int, parameters["number"]), self.task.name
         container = open_container(run, _PROGRESS.get())
         drop_foreign(result_key(name, run.token, number, parameters.values()), self.kind)
-        limit_s = self._timeout_h(run.config) * HOUR_S
+        limit_s = self._limit.hours(run.config) * HOUR_S
         here = self.task.with_options(result_storage=storage_folder(), timeout_seconds=limit_s)
-        receipt = here(*arguments, **named)
-        if (intact := self._intact(container, receipt)) is None:
-            _LOG.warning("%s: the artifacts of its stored receipt are damaged or missing; running it again", name)
-            if type(receipt) is self.kind:
-                move_damaged_artifacts(container, receipt)
-            receipt = here.with_options(refresh_cache=True)(*arguments, **named)
-            intact = self._intact(container, receipt)
+        with self._limited(run, number):
+            receipt = here(*arguments, **named)
+            if (intact := self._intact(container, receipt)) is None:
+                _LOG.warning("%s: the artifacts of its stored receipt are damaged or missing; running it again", name)
+                if type(receipt) is self.kind:
+                    move_damaged_artifacts(container, receipt)
+                receipt = here.with_options(refresh_cache=True)(*arguments, **named)
+                intact = self._intact(container, receipt)
         if intact is None:
             raise IntegrityError(
                 f"stage {name}, number {number}, of run {run.token} ran again, and the artifacts of its receipt are "
@@ -139,6 +175,23 @@ class Stage(Generic[P, R]):
         if self._show is not None:
             self._show(intact)
         return intact
+
+    @contextmanager
+    def _limited(self, run: RunKey, number: int) -> Iterator[None]:
+        """Raise Prefect's error of a timeout as ResourceLimitError, which keeps the run open.
+
+        Prefect raises an exception in the work once, at its next Python instruction. Work in native code ends when the
+        code returns, and work that caught the exception would go on without a limit.
+        """
+        try:
+            yield
+        except TaskRunTimeoutError as error:
+            hours = self._limit.hours(run.config)
+            raise ResourceLimitError(
+                f"stage {self.task.name}, number {number}, of run {run.token} took longer than its limit of "
+                f"{hours:g} h and was ended. The run stays open: the same command continues it at this stage. "
+                f"{self._limit.advice}"
+            ) from error
 
     def _intact(self, container: Container, receipt: R) -> R | None:
         """Return the receipt with the paths of this home; None if it is of another kind or an artifact is damaged."""
@@ -164,22 +217,18 @@ def result_key(stage_name: str, token: str, number: int, inputs: Iterable[object
 
 
 def stage(
-    timeout_h: float | Callable[[RunConfig], float],
-    *,
-    is_repeated: bool = False,
-    show: Callable[[Any], None] | None = None,
+    limit: Limit, *, is_repeated: bool = False, show: Callable[[Any], None] | None = None
 ) -> Callable[[Callable[P, R]], Stage[P, R]]:
     """Return a decorator that makes a stage of a function, under the function's name.
 
     Args:
-        timeout_h: Hours after which the stage fails, or a function that returns them for the settings of a run.
+        limit: How long the stage may take.
         is_repeated: Whether the stage runs again although a result is stored.
         show: Puts the receipt into the Prefect UI.
     """
 
     def wrap(work: Callable[P, R]) -> Stage[P, R]:
-        hours = timeout_h if callable(timeout_h) else lambda _: timeout_h
-        return Stage(work, _options(work, is_repeated=is_repeated), hours, show)
+        return Stage(work, _options(work, is_repeated=is_repeated), limit, show)
 
     return wrap
 
@@ -248,34 +297,34 @@ def _round(run: RunKey, number: int) -> str:
     return f"round {number} of {run.config.collect.rounds}" if number else ""
 
 
-@stage(timeout_h=12)
+@stage(LONG)
 def collect(run: RunKey, number: int, policy: TrainingReport | None, set_name: str) -> CollectionReceipt:
     """Grow hosts of a set of which a run learns: under the newest policy, or, without one, as train.start says."""
     container = _begin(f"collect {set_name}", run, number, policy)
     return training.collect_round(container, number, policy, run.earlier_runs, set_name)
 
 
-@stage(timeout_h=6)
+@stage(LONG)
 def ingest(run: RunKey, number: int, collected: list[CollectionReceipt]) -> IngestReceipt:
     """Land the reports that wait on the bus; runs again after each round's collections."""
     return data.ingest(_begin("ingest", run, number, *collected))
 
 
-@stage(timeout_h=6)
+@stage(LONG)
 def curate(run: RunKey, number: int, landed: IngestReceipt) -> SnapshotManifest:
     """Make a snapshot of all landed experience."""
     container = _begin("curate", run, number, landed)
     return container.portable(data.curate(container))
 
 
-@stage(timeout_h=lambda config: config.train.max_hours + MARGIN_H)
+@stage(TRAINING)
 def train(run: RunKey, number: int, snapshot: SnapshotManifest, previous: TrainingReport | None) -> TrainingReport:
     """Train from the policy of the round before, from the champion, or from random weights."""
     container = _begin("train", run, number, snapshot, previous)
     return container.portable(training.train_round(container, snapshot, previous, run.champion))
 
 
-@stage(timeout_h=lambda config: config.train.max_hours + MARGIN_H)
+@stage(TRAINING)
 def train_seed(
     run: RunKey, number: int, snapshot: SnapshotManifest, previous: TrainingReport | None, seed: str
 ) -> TrainingReport:
@@ -285,33 +334,33 @@ def train_seed(
     return container.portable(training.train_round(container, snapshot, previous, run.champion, int(seed)))
 
 
-@stage(timeout_h=12)
+@stage(LONG)
 def choose(run: RunKey, number: int, trained: list[TrainingReport]) -> SeedChoice:
     """Choose among the policies of several training seeds, on validation hosts."""
     return training_seeds.choose_seed(_begin("choose", run, number, *trained), trained)
 
 
-@stage(timeout_h=12, show=show_validation)
+@stage(LONG, show=show_validation)
 def validate(run: RunKey, number: int, policy: TrainingReport, further: list[TrialReport]) -> ValidationReport:
     """Run closed-loop trials on held-out hosts of the run's set; the report includes those on further sets."""
     container = _begin("validate", run, number, policy, *further)
     return container.portable(training.validate(container, policy, run.champion, further))
 
 
-@stage(timeout_h=1, show=show_decision)
+@stage(SHORT, show=show_decision)
 def decide(run: RunKey, number: int, report: ValidationReport) -> GateDecision:
     """Apply the gate to the evidence."""
     return promotion.decide(_begin("decide", run, number, report), report)
 
 
-@stage(timeout_h=1)
+@stage(SHORT)
 def record(run: RunKey, number: int, report: ValidationReport, decision: GateDecision) -> PolicyVersion:
     """Register the candidate with all its evidence."""
     container = _begin("record", run, number, report, decision)
     return promotion.record(container, report, decision, _flow_run())
 
 
-@stage(timeout_h=1, show=show_version)
+@stage(SHORT, show=show_version)
 def promote(
     run: RunKey, number: int, candidate: PolicyVersion, report: ValidationReport, decision: GateDecision
 ) -> PolicyVersion:
@@ -320,13 +369,13 @@ def promote(
     return promotion.promote(container, candidate, report, decision)
 
 
-@stage(timeout_h=1, is_repeated=True)
+@stage(SHORT, is_repeated=True)
 def publish(run: RunKey, number: int, version: PolicyVersion) -> PublicationReceipt:
     """Put the update on the bus. Runs always: only journal and outbox know whether it was put before."""
     return promotion.publish(_begin("publish", run, number, version), version)
 
 
-@stage(timeout_h=12)
+@stage(LONG)
 def try_further(
     run: RunKey,
     number: int,

@@ -221,7 +221,7 @@ def open_run(profile: str, seed: int, overrides: Mapping[str, Any]) -> Iterator[
     """Acquire the run lock and open a journal entry, resuming the previous run if it was killed.
 
     Success and terminal errors close the entry; transient errors (a full disk among them), limits of resources, kills
-    and cancellation leave it open, so that the same command resumes the run, also with other limits of a training.
+    and cancellation leave it open, so that the same command resumes the run, also with other limits.
 
     Raises:
         ConfigError: if the settings are invalid or a required plan book is missing or out of date.

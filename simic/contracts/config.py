@@ -37,6 +37,7 @@ __all__ = [
     "ReplayConfig",
     "RewardConfig",
     "RunConfig",
+    "StagesConfig",
     "TrainConfig",
     "TrialConfig",
     "WorldConfig",
@@ -384,6 +385,14 @@ class RolloutConfig(Contract):
     """Least number of whole episodes; with fewer the evidence is insufficient, and the rollout goes on."""
 
 
+class StagesConfig(Contract):
+    """Limits of the stages of `simic run` and of the deployments; other commands have none."""
+
+    max_hours: Annotated[float, Field(gt=0.0, le=10_000.0)] = 12.0
+    """Largest number of hours of a stage that grows hosts, lands reports or makes a snapshot. A run that reaches it
+    stays open. Trainings have ``train.max_hours``; each other stage has one hour."""
+
+
 class RunConfig(Contract):
     """All settings of a run, immutable."""
 
@@ -397,6 +406,7 @@ class RunConfig(Contract):
     trial: TrialConfig = TrialConfig()
     gate: GateConfig = GateConfig()
     rollout: RolloutConfig = RolloutConfig()
+    stages: StagesConfig = StagesConfig()
     telemetry: TelemetryConfig = TelemetryConfig()
     controller: ControllerConfig = ControllerConfig()
     karn: KarnConfig = KarnConfig()

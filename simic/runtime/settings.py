@@ -24,11 +24,11 @@ __all__ = ["config_digest", "load_profile", "profile_names"]
 def config_digest(config: BaseModel) -> str:
     """Return the SHA-256 of the canonical JSON (sorted keys, no spaces) of the resolved configuration.
 
-    Settings without effect on results are left out: the limits of a training, so that a higher one resumes a run,
-    whether trials land, so that landing begins no other judgement, and telemetry.
+    Settings without effect on results are left out: the limits of a training and of stages, so that a higher one
+    resumes a run, whether trials land, so that landing begins no other judgement, and telemetry.
     """
     values = config.model_dump(
-        mode="json", exclude={"train": dict(WITHOUT_EFFECT), "trial": {"land"}, "telemetry": True}
+        mode="json", exclude={"train": dict(WITHOUT_EFFECT), "trial": {"land"}, "stages": True, "telemetry": True}
     )
     data = json.dumps(values, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     return hashlib.sha256(data.encode()).hexdigest()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import time
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, NoReturn
@@ -20,7 +21,7 @@ from support.servers.flow_runs import FlowRuns
 from flows.retrain import run
 from simic.app.container import Container
 from simic.contracts.controllers import Plan
-from simic.contracts.errors import ConfigError, TrainingError, TransientError
+from simic.contracts.errors import ConfigError, ResourceLimitError, TrainingError, TransientError
 from simic.contracts.gate import Verdict
 from simic.contracts.run_receipt import RunReceipt
 from simic.controllers.plans import load_plans
@@ -340,6 +341,27 @@ def test_what_is_transient_leaves_the_run_open(home: Path, monkeypatch: pytest.M
     begun = calls(home)
     assert _run().is_resumed
     assert _stages(calls(home)[len(begun) :]) == WHOLE_RUN[3:]
+
+
+def test_a_stage_that_reaches_its_limit_leaves_the_run_open_and_continues_with_a_higher_one(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    collect = fake_stages.collect_round
+
+    def wait_in_the_round(container: Container, number: int, *others: Any) -> Any:
+        deadline = time.monotonic() + 60 * number
+        while time.monotonic() < deadline:  # Prefect interrupts no call here, because pytest's timeout has the alarm
+            time.sleep(0.01)
+        return collect(container, number, *others)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("simic.app.training.collect_round", wait_in_the_round)
+        with pytest.raises(ResourceLimitError, match=r"stage collect, number 1, .* Raise stages\.max_hours"):
+            _run(**{"stages.max_hours": 0.001})
+    begun = calls(home)
+    assert _stages(begun) == FIRST_RUN[:4]
+    assert _run(**{"stages.max_hours": 1.0}).is_resumed
+    assert _stages(calls(home)[len(begun) :]) == WHOLE_RUN[4:]
 
 
 def test_a_full_disk_leaves_the_run_open(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

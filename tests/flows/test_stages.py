@@ -8,10 +8,12 @@ from types import NoneType, UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
 import pytest
+from prefect.task_engine import TaskRunTimeoutError
 from support.builders.judged_candidates import decision
 
 from simic.app.runs import RunKey
 from simic.contracts.config import RunConfig
+from simic.contracts.errors import ResourceLimitError
 from simic.contracts.receipts import Receipt
 from simic.runtime.settings import load_profile
 from tasks import stages
@@ -77,3 +79,31 @@ def test_the_stage_of_a_training_outlasts_its_own_limit(home: Path, monkeypatch:
         with pytest.raises(Asked):
             stages.train(run, 0, decision("1" * 64), None)  # type: ignore[arg-type]
         assert seconds[-1] > hours * 3600
+
+
+@pytest.mark.parametrize(
+    ("stage", "inputs", "hours", "advice"),
+    [
+        (stages.collect, (None, "benchmark"), "5", "Raise stages.max_hours"),
+        (stages.train, (None, None), "3", "raise train.max_hours"),
+        (stages.decide, (None,), "1", "No setting raises this limit"),
+    ],
+)
+def test_a_stage_that_reached_its_limit_names_the_setting_that_raises_it(
+    home: Path, monkeypatch: pytest.MonkeyPatch, stage: Any, inputs: tuple[object, ...], hours: str, advice: str
+) -> None:
+    seconds = []
+
+    def with_options(**options: Any) -> Any:
+        seconds.append(options["timeout_seconds"])
+        return out_of_time
+
+    def out_of_time(*_: object) -> None:
+        raise TaskRunTimeoutError("Scope timed out")
+
+    monkeypatch.setattr(stage.task, "with_options", with_options)
+    config = load_profile("quick", {"stages.max_hours": 5.0, "train.max_hours": 2.0})
+    told = f"stage {stage.task.name}, number 0, of run a took longer than its limit of {hours} h .*{advice}"
+    with pytest.raises(ResourceLimitError, match=told):
+        stage(RUN.model_copy(update={"config": config}), 0, *inputs)
+    assert seconds == [float(hours) * 3600]

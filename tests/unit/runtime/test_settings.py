@@ -165,6 +165,7 @@ def test_the_digest_follows_the_values_and_nothing_else(tmp_path: Path) -> None:
     assert len(config_digest(RunConfig())) == 64
 
 
-def test_limits_of_a_training_are_no_part_of_the_digest() -> None:
+def test_limits_of_a_training_and_of_stages_are_no_part_of_the_digest() -> None:
     limits = {"train.max_hours": 48.0, "train.max_memory_gb": 99.0, "train.checkpoint_updates": 7}
+    limits |= {"stages.max_hours": 24.0}
     assert config_digest(load_profile("default", limits)) == config_digest(load_profile("default"))
