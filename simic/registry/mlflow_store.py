@@ -17,7 +17,7 @@ from simic.ledgers.policies import candidate_versions
 from simic.ledgers.promotions import History
 from simic.registry.experiment_page import experiment_tags
 from simic.registry.locations import rewrite_locations
-from simic.registry.protection import protect
+from simic.registry.protection import ALIAS_TRIGGER, protect
 from simic.runtime.home import Home
 from simic.runtime.locks import exclusive
 from simic.runtime.sqlite_files import sqlite_url
@@ -41,6 +41,10 @@ EXPERIMENT = "simic"
 EXPERIMENTS = {MODEL_NAME: EXPERIMENT, KARN: "simic karn"}
 """Experiment of each registered model: a run is one judged version of it."""
 _TRANSIENT = ("TEMPORARILY_UNAVAILABLE", "INTERNAL_ERROR", "DEADLINE_EXCEEDED", "ABORTED")
+_OTHER_SCHEMA = "Detected out-of-date database schema"
+_LASTING = (_OTHER_SCHEMA, "MLflow requires SQLite", "Migration script directory was in unexpected state")
+"""Beginnings of MLflow's messages about the installation and the schema, which no repetition changes; their code,
+INTERNAL_ERROR, is also that of failures that pass."""
 INITIALISE_WAIT_S = 120.0
 _DEFAULT_STORE = "MLFLOW_TRACKING_URI"
 _QUIET = {
@@ -106,16 +110,37 @@ def _create_experiment(client: MlflowClient, home: Home, model: str) -> str:
 
 
 def open_client(tracking_uri: str) -> MlflowClient:
-    """Return a client of one database, for tracking and for the registry."""
+    """Return a client of one database, for tracking and for the registry.
+
+    Raises:
+        ContractError: if the database has another schema than the one of the installed MLflow.
+        MlflowException: if MLflow cannot open it for another reason.
+    """
     for name, value in _QUIET.items():
         os.environ.setdefault(name, value)
     with warnings.catch_warnings():
         # Third-party deprecations at import time cannot be fixed here.
         warnings.simplefilter("ignore")
         from mlflow import MlflowClient
+        from mlflow.exceptions import MlflowException
     for name in ("mlflow.store.db.utils", "alembic.runtime.migration"):
         logging.getLogger(name).setLevel(logging.WARNING)
-    return MlflowClient(tracking_uri=tracking_uri, registry_uri=tracking_uri)
+    try:
+        return MlflowClient(tracking_uri=tracking_uri, registry_uri=tracking_uri)
+    except MlflowException as error:
+        if error.message.startswith(_OTHER_SCHEMA):
+            raise ContractError(_migration_hint(tracking_uri, error.message.partition(". ")[0])) from error
+        raise
+
+
+def _migration_hint(tracking_uri: str, answer: str) -> str:
+    """Return the error text for a database of another version of MLflow; ``answer`` names both schemas."""
+    return (
+        f"{tracking_uri}: MLflow answered: {answer}. Stop every command and service, copy the database, drop its "
+        f"trigger {ALIAS_TRIGGER}, which the migration cannot pass, and run `mlflow db upgrade {tracking_uri}`; "
+        f"docs/runbook.md, 'MLflow is upgraded', has the commands. If it cannot locate the revision that was found, a "
+        f"newer MLflow wrote the database: install that one"
+    )
 
 
 @contextmanager
@@ -141,7 +166,8 @@ def store_errors(what: str) -> Iterator[None]:
         yield
     except MlflowException as error:
         message = f"{what}: MLflow answered {error.error_code}: {error.message}"
-        raise (TransientError if error.error_code in _TRANSIENT else ContractError)(message) from error
+        may_pass = error.error_code in _TRANSIENT and not error.message.startswith(_LASTING)
+        raise (TransientError if may_pass else ContractError)(message) from error
 
 
 @contextmanager

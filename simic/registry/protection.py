@@ -12,10 +12,12 @@ from pathlib import Path
 from simic.contracts.names import KARN, MODEL_NAME
 from simic.runtime.sqlite_files import reading, writing
 
-__all__ = ["protect"]
+__all__ = ["ALIAS_TRIGGER", "protect"]
 
+ALIAS_TRIGGER = "simic_keeps_aliased_versions"
+"""The trigger that reads the table of aliases, which no migration of MLflow can rebuild while it exists."""
 _REFUSALS = {
-    "simic_keeps_aliased_versions": """
+    ALIAS_TRIGGER: """
         BEFORE UPDATE OF current_stage ON model_versions
         WHEN new.current_stage = 'Deleted_Internal' AND EXISTS (
             SELECT 1 FROM registered_model_aliases AS held WHERE held.name = new.name AND held.version = new.version
