@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from prefect import flow
 
+from flows.crashed_runs import living
 from simic.app import training
 from simic.app.container import Container
 from simic.runtime.home import resolve_home
@@ -16,4 +17,6 @@ __all__ = ["collect"]
 def collect(controller: str = "explore", episodes: int = 200, profile: str = "default", seed: int = 0) -> str:
     """Report ``episodes`` episodes of training hosts; return the digest of the reports."""
     config = load_profile(profile, {"collect.episodes": episodes})
-    return training.collect(Container(resolve_home(), config, seed), controller).reports_digest
+    container = Container(resolve_home(), config, seed)
+    with living(container.home, "collect"):
+        return training.collect(container, controller).reports_digest

@@ -1,13 +1,15 @@
 """Marks flow runs whose process died as Crashed, because the server still shows them as Running.
 
-`simic up` runs this before it starts the worker. A run holds the run lock as long as it lives, so whoever holds the
-lock knows that every run of this flow that seems to be running is dead.
+`simic up` runs this before it starts the worker. A run holds a lock of its flow as long as it lives, also when its
+worker was killed. So whoever holds the lock alone knows that every run of the flow that seems to be running is dead.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import FlowFilter, FlowFilterName, FlowRunFilter, FlowRunFilterState
@@ -17,37 +19,54 @@ from prefect.states import Crashed
 
 from simic.contracts.errors import TransientError
 from simic.runtime.home import Home, resolve_home
-from simic.runtime.locks import exclusive
+from simic.runtime.locks import exclusive, shared
 
-__all__ = ["crash_dead_runs", "main"]
+__all__ = ["LOCKS", "crash_dead_runs", "living", "main"]
 
 _LOG = logging.getLogger("simic.doctor")
-FLOW = "simic"
+LOCKS = {"simic": "run", "collect": "flow-collect", "rollout": "flow-rollout"}
+"""The lock of each flow. Runs of `simic` exclude each other, runs of the other flows share theirs (``living``)."""
+WAIT_S = 60.0
+"""Longer than the search for dead runs takes, which holds a lock alone."""
 
 
-async def _crash_running() -> list[FlowRun]:
-    """Force every running run of the flow to Crashed, which also frees its deployment's slot."""
+@contextmanager
+def living(home: Home, flow: str) -> Iterator[None]:
+    """Hold the lock by which a run of a flow is known to be alive; others hold it too.
+
+    Raises:
+        TransientError: if a search for dead runs does not end.
+    """
+    with shared(home.locks / LOCKS[flow], f"the search for dead runs of {flow}", WAIT_S):
+        yield
+
+
+async def _crash_running(flow: str) -> list[FlowRun]:
+    """Force every running run of a flow to Crashed, which also frees its deployment's slot."""
     live = FlowRunFilter(state=FlowRunFilterState(type=StateTypes(any_=[StateType.RUNNING, StateType.CANCELLING])))
     async with get_client() as client:
         runs = await client.read_flow_runs(
-            flow_filter=FlowFilter(name=FlowFilterName(any_=[FLOW])), flow_run_filter=live
+            flow_filter=FlowFilter(name=FlowFilterName(any_=[flow])), flow_run_filter=live
         )
         for run in runs:
-            state: State[None] = Crashed(message="its process ended without reporting; the same command resumes it")
+            state: State[None] = Crashed(message="its process ended without reporting; give the same command again")
             await client.set_flow_run_state(run.id, state, force=True)
     return runs
 
 
 def crash_dead_runs(home: Home) -> int:
-    """Mark dead runs as Crashed and return their number; change nothing while a run of the flow is alive."""
-    try:
-        with exclusive(home.locks / "run", "a run of the flow"):
-            runs = asyncio.run(_crash_running())
-    except TransientError:
-        return 0
-    for run in runs:
-        _LOG.warning("run %s (%s) was dead and is now called Crashed", run.name, run.id)
-    return len(runs)
+    """Mark dead runs as Crashed and return their number; runs of a flow of which one is alive stay as they are."""
+    count = 0
+    for flow, lock in LOCKS.items():
+        try:
+            with exclusive(home.locks / lock, f"a run of the flow {flow}"):
+                runs = asyncio.run(_crash_running(flow))
+        except TransientError:
+            continue
+        for run in runs:
+            _LOG.warning("run %s (%s) of the flow %s was dead and is now called Crashed", run.name, run.id, flow)
+        count += len(runs)
+    return count
 
 
 def main() -> None:

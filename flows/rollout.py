@@ -8,6 +8,7 @@ from prefect import flow
 from prefect.client.schemas.objects import State
 from prefect.states import Completed
 
+from flows.crashed_runs import living
 from simic.app import data
 from simic.app import rollout as rollouts
 from simic.app.container import Container
@@ -29,6 +30,11 @@ def rollout(profile: str = "nightly") -> State[None]:
     sent then, and the next run tries again.
     """
     container = Container(resolve_home(), load_profile(profile), 0)
+    with living(container.home, "rollout"):
+        return _go_on(container)
+
+
+def _go_on(container: Container) -> State[None]:
     if rollouts.status(container.home, container.clock()) is None:
         return Completed(name="Idle", message="no rollout is in progress")
     with ExitStack() as held:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from simic.contracts.errors import TransientError
 
-__all__ = ["exclusive"]
+__all__ = ["exclusive", "shared"]
 
 POLL_S = 0.05
 
@@ -24,27 +24,43 @@ def exclusive(path: Path, what: str, wait_s: float = 0.0) -> Iterator[None]:
     file stays, because removing it would let two holders lock two files of one name. Two threads of one process exclude
     each other too. On a full disk the lock holds, but its holder is unnamed.
     """
+    with _held(path, fcntl.LOCK_EX, what, wait_s) as descriptor:
+        os.ftruncate(descriptor, 0)
+        with suppress(OSError):
+            os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+        yield
+        os.ftruncate(descriptor, 0)
+
+
+@contextmanager
+def shared(path: Path, what: str, wait_s: float = 0.0) -> Iterator[None]:
+    """Hold the lock file at ``path`` together with all who share it, or raise TransientError as ``exclusive`` does.
+
+    Whoever holds it with ``exclusive`` excludes all of them. Those who share it are unnamed.
+    """
+    with _held(path, fcntl.LOCK_SH, what, wait_s):
+        yield
+
+
+@contextmanager
+def _held(path: Path, kind: int, what: str, wait_s: float) -> Iterator[int]:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     except OSError as error:
         raise TransientError(f"cannot lock {path}: {error.strerror or error}; check space and permissions") from error
     try:
-        _acquire(descriptor, path, what, wait_s)
-        os.ftruncate(descriptor, 0)
-        with suppress(OSError):
-            os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
-        yield
-        os.ftruncate(descriptor, 0)
+        _acquire(descriptor, kind, path, what, wait_s)
+        yield descriptor
     finally:
         os.close(descriptor)
 
 
-def _acquire(descriptor: int, path: Path, what: str, wait_s: float) -> None:
+def _acquire(descriptor: int, kind: int, path: Path, what: str, wait_s: float) -> None:
     deadline = time.monotonic() + wait_s
     while True:
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
         except BlockingIOError:
             if time.monotonic() >= deadline:
                 raise TransientError(_busy(descriptor, path, what, wait_s)) from None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from support.servers.fork_server import ForkServer
 
 __all__ = ["FlowRuns"]
 
-PRELOADED = ("pandas", "pytest", "support.fakes.stages", "flows.retrain")
+PRELOADED = ("pandas", "pytest", "support.fakes.stages", "flows.retrain", "flows.collect", "flows.rollout")
 RUN = """
 import pytest
 from support.fakes import stages as fake_stages
@@ -36,6 +37,10 @@ class FlowRuns:
 
     def kill_at(self, place: str, *, seed: int = 0, **overrides: Any) -> None:
         """Begin a run in the home of the test; it is killed at a call such as ``train 2``."""
-        environment = {**os.environ, **self._settings, fake_stages.KILL: place}
-        done = self._server.run(RUN.format(seed=seed, overrides=overrides), name="-c", env=environment)
+        self.kill(RUN.format(seed=seed, overrides=overrides), {fake_stages.KILL: place})
+
+    def kill(self, code: str, environment: Mapping[str, str] | None = None) -> None:
+        """Run code that gets its process killed."""
+        merged = {**os.environ, **self._settings, **(environment or {})}
+        done = self._server.run(code, name="-c", env=merged)
         assert done.returncode == -signal.SIGKILL, done.stderr

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from simic.contracts.errors import TransientError
-from simic.runtime.locks import exclusive
+from simic.runtime.locks import exclusive, shared
 
 HOLD = """
 import sys, time
@@ -89,3 +89,16 @@ def test_directories_are_made_and_the_file_stays_empty(tmp_path: Path) -> None:
     with exclusive(path, "first"):
         pass
     assert path.read_bytes() == b""
+
+
+def test_holders_that_share_exclude_only_who_wants_it_alone(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    with (
+        shared(path, "first"),
+        shared(path, "second"),
+        pytest.raises(TransientError, match="third is busy: another process"),
+        exclusive(path, "third"),
+    ):
+        pytest.fail("not alone")
+    with exclusive(path, "fourth"), pytest.raises(TransientError, match="fifth is busy"), shared(path, "fifth"):
+        pytest.fail("two holders")

@@ -1,0 +1,105 @@
+"""Runs of every flow whose process was killed, and runs that are alive, on a real Prefect server."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+from prefect import Flow
+from prefect.client.orchestration import get_client
+from prefect.client.schemas.filters import FlowFilter, FlowFilterName
+from prefect.client.schemas.objects import StateType
+from prefect.runtime import flow_run
+from support.fakes import stages as fake_stages
+from support.servers.flow_runs import FlowRuns
+
+import flows
+from flows.collect import collect
+from flows.crashed_runs import LOCKS, crash_dead_runs
+from flows.retrain import simic
+from flows.rollout import rollout
+from simic.runtime.home import Home
+
+pytestmark = pytest.mark.usefixtures("prefect_server")
+
+KILLED = """
+import os, signal, sys
+import pytest
+from flows.collect import collect
+from flows.rollout import rollout
+
+def die(*_):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+patch = pytest.MonkeyPatch()
+patch.setattr("simic.app.rollout.status", lambda *_: "in progress")
+patch.setattr("simic.app.data.ingest", lambda _: None)
+patch.setattr("simic.app.rollout.advance", die)
+patch.setattr("simic.app.training.collect", die)
+{flow}(profile="quick")
+"""
+
+
+def states(flow: str) -> dict[UUID, StateType | None]:
+    """The runs of a flow and their states."""
+    with get_client(sync_client=True) as client:
+        found = client.read_flow_runs(flow_filter=FlowFilter(name=FlowFilterName(any_=[flow])))
+    return {run.id: run.state_type for run in found}
+
+
+def running(flow: str) -> set[UUID]:
+    return {run for run, state in states(flow).items() if state is StateType.RUNNING}
+
+
+def test_every_flow_has_a_lock_by_which_its_runs_are_known_to_be_alive() -> None:
+    modules = [importlib.import_module(f"flows.{found.name}") for found in pkgutil.iter_modules(flows.__path__)]
+    assert {value.name for module in modules for value in vars(module).values() if isinstance(value, Flow)} == set(
+        LOCKS
+    )
+
+
+@pytest.mark.parametrize("flow", LOCKS)
+def test_a_killed_run_is_called_crashed(home: Path, flow_runs: FlowRuns, flow: str) -> None:
+    before = running(flow)
+    if flow == "simic":
+        flow_runs.kill_at("train 1")
+    else:
+        flow_runs.kill(KILLED.format(flow=flow))
+    (killed,) = running(flow) - before
+    assert crash_dead_runs(Home(home)) >= 1
+    assert running(flow) == set()
+    assert states(flow)[killed] is StateType.CRASHED
+    assert crash_dead_runs(Home(home)) == 0
+
+
+@pytest.mark.parametrize(
+    ("flow", "inner"),
+    [
+        (simic, "simic.app.training.collect_round"),
+        (collect, "simic.app.training.collect"),
+        (rollout, "simic.app.rollout.advance"),
+    ],
+)
+def test_a_run_that_is_alive_stays_running(
+    home: Path, monkeypatch: pytest.MonkeyPatch, flow: Callable[..., Any], inner: str
+) -> None:
+    """The search happens in the midst of the run."""
+
+    class Looked(Exception):
+        """The run has been looked at."""
+
+    def look(*_: object) -> None:
+        crash_dead_runs(Home(home))
+        assert UUID(flow_run.id) in running(str(flow_run.flow_name))
+        raise Looked
+
+    fake_stages.install(monkeypatch, has_registry=False)
+    monkeypatch.setattr("simic.app.rollout.status", lambda *_: "in progress")
+    monkeypatch.setattr(inner, look)
+    with pytest.raises(Looked):
+        flow(profile="quick")
