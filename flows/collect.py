@@ -16,7 +16,7 @@ __all__ = ["collect"]
 @flow(name="collect", flow_run_name="{controller}-s{seed}")
 def collect(controller: str = "explore", episodes: int = 200, profile: str = "default", seed: int = 0) -> str:
     """Report ``episodes`` episodes of training hosts; return the digest of the reports."""
-    config = load_profile(profile, {"collect.episodes": episodes})
-    container = Container(resolve_home(), config, seed)
-    with living(container.home, "collect"):
-        return training.collect(container, controller).reports_digest
+    home = resolve_home()
+    with living(home, "collect"):
+        config = load_profile(profile, {"collect.episodes": episodes})
+        return training.collect(Container(home, config, seed), controller).reports_digest

@@ -27,7 +27,7 @@ _LOG = logging.getLogger("simic.doctor")
 LOCKS = {"simic": "run", "collect": "flow-collect", "rollout": "flow-rollout"}
 """The lock of each flow. Runs of `simic` exclude each other, runs of the other flows share theirs (``living``)."""
 WAIT_S = 60.0
-"""Longer than the search for dead runs takes, which holds a lock alone."""
+"""Seconds for which a run waits for a search for dead runs, which holds the lock alone and takes about one."""
 
 
 @contextmanager
@@ -61,7 +61,8 @@ def crash_dead_runs(home: Home) -> int:
         try:
             with exclusive(home.locks / lock, f"a run of the flow {flow}"):
                 runs = asyncio.run(_crash_running(flow))
-        except TransientError:
+        except TransientError as error:
+            _LOG.info("runs of the flow %s stay as they are: %s", flow, error)
             continue
         for run in runs:
             _LOG.warning("run %s (%s) of the flow %s was dead and is now called Crashed", run.name, run.id, flow)

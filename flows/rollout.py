@@ -29,9 +29,9 @@ def rollout(profile: str = "nightly") -> State[None]:
     is in progress, which lands the reports itself. It fails if the bus or the registry cannot be reached; nothing is
     sent then, and the next run tries again.
     """
-    container = Container(resolve_home(), load_profile(profile), 0)
-    with living(container.home, "rollout"):
-        return _go_on(container)
+    home = resolve_home()
+    with living(home, "rollout"):
+        return _go_on(Container(home, load_profile(profile), 0))
 
 
 def _go_on(container: Container) -> State[None]:

@@ -98,7 +98,8 @@ TRAINING = Limit(
 )
 SHORT = Limit(
     _short_h,
-    "No setting raises this limit, because the stage takes seconds or minutes; the log says what it waited for",
+    "No setting raises this limit, because the stage takes seconds or minutes; look for what it waited for, such as "
+    "a lock or the bus",
 )
 
 _LOG = logging.getLogger("simic.run")

@@ -30,7 +30,7 @@ __all__ = ["Part", "Processes", "SharedHost", "unwrapped"]
 
 Arrays = Mapping[str, NDArray[Any]]
 _GROUPS: WeakKeyDictionary[Any, dict[tuple[int, ...], dist.ProcessGroup]] = WeakKeyDictionary()
-"""The groups for messages by torch's group of all processes, and by the ranks that belong to one."""
+"""The group of some ranks for messages, by torch's group of all processes and by the ranks."""
 
 
 class Part(NamedTuple):
@@ -44,7 +44,9 @@ class Processes:
     """The processes of a ``DistributedDataParallel``, or this one alone.
 
     The messages go through a group of their own, so that they never meet those of the backward pass. All Growers of the
-    same processes share it: a group has sockets and threads, and stays until ``dist.destroy_process_group()``.
+    same processes share it, because a group has sockets and threads that stay until ``dist.destroy_process_group()``.
+    So Growers that are used at the same time need the same order of calls in all processes, and after an interrupted
+    call new Growers need new process groups of torch.
     """
 
     def __init__(self, wrapper: DistributedDataParallel | None) -> None:

@@ -213,7 +213,7 @@ def _share_cut_off(
     """Return the largest share, over sets and groups, of episodes that were left out only because they were cut off.
 
     They are on hosts of the sets and splits of ``used`` that the policy did not learn from, and not beyond the run id
-    ``last``, that of the last episode that is used if whole ones are beyond it. None if nothing is used.
+    ``last``, that of the last episode drawn if whole ones are beyond it. None if nothing is used.
     """
     sets, splits = {head.set for head in used}, {Split(head.split) for head in used}
     truncated = (

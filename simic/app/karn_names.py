@@ -106,12 +106,12 @@ class Karns:
             IntegrityError: if it is not as it was sealed.
         """
         if digest == CHAMPION:
-            return self._fetched_champion()
+            return self._champion_copy()
         registered = {version.digest: version.reference for version in candidate_versions(self._home, KARN)}
         found = self._receipts.latest(KarnReport, _NONE).digest if digest is None else self._whole(digest, registered)
-        path = self._home.karn / found
         if found in registered:
-            self._copies.ensure(path, found, registered[found])
+            return self._fetched(found, registered[found])
+        path = self._home.karn / found
         if not path.is_dir():
             raise ConfigError(
                 f"Karn {found[:12]} is missing: no directory at {path}; `simic karn train` makes it again"
@@ -119,17 +119,20 @@ class Karns:
         verify(path, self._keyring, found)
         return KarnChoice(path, found)
 
-    def _fetched_champion(self) -> KarnChoice:
-        """Return the champion of Karn, copied from the registry if ``data/karn`` lacks it or its copy is damaged."""
+    def _champion_copy(self) -> KarnChoice:
+        """Return the champion of Karn; raise ConfigError if there is none."""
         if (champion := self.champion()) is None:
             raise ConfigError(
                 "no Karn is champion: `simic karn train` makes one, `simic validate --model karn` and `simic promote "
                 "--model karn` judge and promote it; controller.karn_digest names one that is not promoted"
             )
-        path = self._home.karn / champion.digest
-        self._copies.ensure(path, champion.digest, champion.reference)
-        verify(path, self._keyring, champion.digest)
-        return KarnChoice(path, champion.digest)
+        return self._fetched(champion.digest, champion.reference)
+
+    def _fetched(self, digest: str, reference: str) -> KarnChoice:
+        """Return a registered Karn, copied from the registry if ``data/karn`` lacks it or its copy is damaged."""
+        path = self._home.karn / digest
+        self._copies.ensure(path, digest, reference)
+        return KarnChoice(path, digest)
 
     def _whole(self, digest: str, registered: Iterable[str]) -> str:
         folders = (path.name for path in self._home.karn.glob("*/") if _FOLDER.fullmatch(path.name))

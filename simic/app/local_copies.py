@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +11,7 @@ from uuid import uuid4
 from simic.contracts.errors import IntegrityError
 from simic.contracts.names import judged_name
 from simic.registry.registry import Registry
+from simic.runtime.files import os_error_as_transient
 from simic.runtime.home import Home
 from simic.runtime.locks import exclusive
 from simic.trust.keys import Keyring
@@ -42,9 +44,12 @@ class LocalCopies:
         Raises:
             ConfigError: if the registry has no such version.
             IntegrityError: if its files are not what was sealed, or registry and ledgers disagree about it.
+            TransientError: if another process fetches it for too long, or the copy cannot be replaced.
         """
         if self.is_as_sealed(path, digest):
             return
+        if path.exists() and not os.access(path.parent, os.W_OK | os.X_OK):
+            verify(path, self._keyring, digest)  # nobody can replace it here, so the error says what is damaged
         with exclusive(self._home.locks / self._lock, f"fetching {judged_name(self._model, digest)}", FETCH_WAIT_S):
             if not self.is_as_sealed(path, digest):  # the holder of the lock may have fetched it
                 self._replace(path, reference)
@@ -52,6 +57,8 @@ class LocalCopies:
     def _replace(self, path: Path, reference: str) -> None:
         unfinished = self._home.tmp / f"{self._model}-{uuid4().hex}"
         self._registry().load(reference, unfinished)
-        shutil.rmtree(path, ignore_errors=True)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        unfinished.rename(path)
+        with os_error_as_transient(f"replace {path}"):
+            if path.exists():
+                shutil.rmtree(path)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            unfinished.rename(path)

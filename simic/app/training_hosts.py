@@ -1,4 +1,4 @@
-"""Training hosts of a collection: which ones it draws, and that no other one draws them meanwhile."""
+"""Chooses the training hosts of a collection, and keeps two collections from drawing the same ones."""
 
 from __future__ import annotations
 
@@ -11,11 +11,10 @@ from simic.hosts.host_sets import draw_keys, host_set
 from simic.runtime.locks import exclusive
 from simic.runtime.seeds import derive
 from simic.trust.canonical import digest_of
+from simic.validation.judging_keys import KEY_STARTS
 
 __all__ = ["drawing_alone", "training_keys"]
 
-KEY_STARTS = 2**30
-"""Upper bound of a collection's first key: half of all keys, so that enough keys follow."""
 KEY_STRIDE = 2**20 + 7
 """Distance between the first keys of consecutive collections of a kind; one collection draws fewer keys."""
 

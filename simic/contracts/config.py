@@ -386,7 +386,7 @@ class RolloutConfig(Contract):
 
 
 class StagesConfig(Contract):
-    """Limits of the stages of `simic run` and of the deployments; other commands have none."""
+    """Limits of the stages of a run of the flow `simic`; other commands and flows have none."""
 
     max_hours: Annotated[float, Field(gt=0.0, le=10_000.0)] = 12.0
     """Largest number of hours of a stage that grows hosts, lands reports or makes a snapshot. A run that reaches it

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shlex
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -43,8 +44,8 @@ EXPERIMENTS = {MODEL_NAME: EXPERIMENT, KARN: "simic karn"}
 _TRANSIENT = ("TEMPORARILY_UNAVAILABLE", "INTERNAL_ERROR", "DEADLINE_EXCEEDED", "ABORTED")
 _OTHER_SCHEMA = "Detected out-of-date database schema"
 _LASTING = (_OTHER_SCHEMA, "MLflow requires SQLite", "Migration script directory was in unexpected state")
-"""Beginnings of MLflow's messages about the installation and the schema, which no repetition changes; their code,
-INTERNAL_ERROR, is also that of failures that pass."""
+"""Beginnings of MLflow's messages about the installation and the schema, which no repetition changes. MLflow gives
+them the code INTERNAL_ERROR, as it does to failures that pass."""
 INITIALISE_WAIT_S = 120.0
 _DEFAULT_STORE = "MLFLOW_TRACKING_URI"
 _QUIET = {
@@ -69,8 +70,8 @@ def initialise(home: Home, model: str = MODEL_NAME) -> str:
         with exclusive(home.locks / "mlflow", "creating the MLflow database", INITIALISE_WAIT_S):
             if not database.exists():
                 _create(home, database)
-    protect(database)
     client = open_client(home.tracking_uri)
+    protect(database)  # after MLflow took it: the trigger keeps a database of another schema from being migrated
     if (experiment := client.get_experiment_by_name(EXPERIMENTS[model])) is not None:
         return str(experiment.experiment_id)
     if model == MODEL_NAME or candidate_versions(home, model):
@@ -135,9 +136,10 @@ def open_client(tracking_uri: str) -> MlflowClient:
 
 def _migration_hint(tracking_uri: str, answer: str) -> str:
     """Return the error text for a database of another version of MLflow; ``answer`` names both schemas."""
+    upgrade = f"mlflow db upgrade {shlex.quote(tracking_uri)}"
     return (
         f"{tracking_uri}: MLflow answered: {answer}. Stop every command and service, copy the database, drop its "
-        f"trigger {ALIAS_TRIGGER}, which the migration cannot pass, and run `mlflow db upgrade {tracking_uri}`; "
+        f"trigger {ALIAS_TRIGGER}, which the migration cannot pass, and run `{upgrade}`; "
         f"docs/runbook.md, 'MLflow is upgraded', has the commands. If it cannot locate the revision that was found, a "
         f"newer MLflow wrote the database: install that one"
     )

@@ -28,7 +28,7 @@ from simic.registry.reader import RegistryReader
 from simic.registry.recording import Recorder
 from simic.runtime.clock import Clock
 from simic.runtime.home import Home
-from simic.runtime.locks import exclusive
+from simic.runtime.locks import exclusive, shared
 from simic.trust.keys import Keyring, Signer
 from simic.trust.seal import verify
 from simic.trust.sealed_receipts import check_decision
@@ -353,9 +353,13 @@ class Registry:
 
     @contextmanager
     def _undisturbed(self, what: str) -> Iterator[None]:
-        """Hold the lock of the registry and change nothing. A read-only home grants no lock and has no writer."""
-        if os.access(self._home.locks, os.W_OK | os.X_OK):
-            with exclusive(self._home.locks / "registry", what, LOCK_WAIT_S):
+        """Keep others from writing, and change nothing.
+
+        Without a file of the lock, and in a home that cannot be written, nobody writes.
+        """
+        lock = self._home.locks / "registry"
+        if os.access(lock, os.R_OK) or os.access(self._home.locks, os.W_OK | os.X_OK):
+            with shared(lock, what, LOCK_WAIT_S):
                 yield
         else:
             yield

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import time
@@ -28,15 +29,18 @@ def exclusive(path: Path, what: str, wait_s: float = 0.0) -> Iterator[None]:
         os.ftruncate(descriptor, 0)
         with suppress(OSError):
             os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
-        yield
-        os.ftruncate(descriptor, 0)
+        try:
+            yield
+        finally:
+            os.ftruncate(descriptor, 0)
 
 
 @contextmanager
 def shared(path: Path, what: str, wait_s: float = 0.0) -> Iterator[None]:
     """Hold the lock file at ``path`` together with all who share it, or raise TransientError as ``exclusive`` does.
 
-    Whoever holds it with ``exclusive`` excludes all of them. Those who share it are unnamed.
+    Whoever holds it with ``exclusive`` excludes all of them. Those who share it are unnamed. A process that may only
+    read the file can share it.
     """
     with _held(path, fcntl.LOCK_SH, what, wait_s):
         yield
@@ -45,8 +49,7 @@ def shared(path: Path, what: str, wait_s: float = 0.0) -> Iterator[None]:
 @contextmanager
 def _held(path: Path, kind: int, what: str, wait_s: float) -> Iterator[int]:
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        descriptor = _opened(path, kind)
     except OSError as error:
         raise TransientError(f"cannot lock {path}: {error.strerror or error}; check space and permissions") from error
     try:
@@ -54,6 +57,16 @@ def _held(path: Path, kind: int, what: str, wait_s: float) -> Iterator[int]:
         yield descriptor
     finally:
         os.close(descriptor)
+
+
+def _opened(path: Path, kind: int) -> int:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except OSError:
+        if kind == fcntl.LOCK_EX or not path.exists():
+            raise
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
 
 
 def _acquire(descriptor: int, kind: int, path: Path, what: str, wait_s: float) -> None:
@@ -71,6 +84,15 @@ def _acquire(descriptor: int, kind: int, path: Path, what: str, wait_s: float) -
 
 def _busy(descriptor: int, path: Path, what: str, wait_s: float) -> str:
     pid = os.pread(descriptor, 32, 0).decode("ascii", "replace").strip()
-    holder = f"process {pid}" if pid.isdigit() else "another process"
+    holder = f"process {pid}" if pid.isdigit() and _is_alive(int(pid)) else "another process"
     waited = f" after waiting {wait_s:g} s" if wait_s > 0 else ""
     return f"{what} is busy{waited}: {holder} holds {path}; try again when it has ended"
+
+
+def _is_alive(pid: int) -> bool:
+    """Return whether a process has this number; a killed one may have left its number in the file."""
+    try:
+        os.kill(pid, 0)
+    except OSError as error:
+        return error.errno == errno.EPERM
+    return True

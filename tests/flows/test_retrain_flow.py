@@ -357,7 +357,7 @@ def test_a_stage_that_reaches_its_limit_leaves_the_run_open_and_continues_with_a
     with monkeypatch.context() as patch:
         patch.setattr("simic.app.training.collect_round", wait_in_the_round)
         with pytest.raises(ResourceLimitError, match=r"stage collect, number 1, .* Raise stages\.max_hours"):
-            _run(**{"stages.max_hours": 0.001})
+            _run(**{"stages.max_hours": 0.002})
     begun = calls(home)
     assert _stages(begun) == FIRST_RUN[:4]
     assert _run(**{"stages.max_hours": 1.0}).is_resumed

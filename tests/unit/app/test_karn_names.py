@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -9,6 +11,7 @@ from pydantic import ValidationError
 from support.builders.judged_candidates import sealed_policy
 from support.builders.judged_karns import judged_karn
 from support.builders.karns import karn_report, sealed_karn
+from support.faults.full_disks import read_only
 from support.homes.karns import KarnHome, karn_home
 
 from simic.app.container import Container
@@ -147,6 +150,25 @@ def test_the_copy_of_a_registered_karn_is_fetched_again(
     choice = app.karns.configured() if is_champion else app.karns.named(digest[:8])
     assert choice == (folder, digest)
     assert verify(folder, app.keyring).digest == digest
+
+
+NAME = """
+import sys
+from pathlib import Path
+from simic.app.container import Container
+from simic.runtime.home import Home, HomeUse
+from simic.runtime.settings import load_profile
+Container(Home(Path(sys.argv[1])), load_profile("quick"), 0, use=HomeUse.LOOK).karns.named(sys.argv[2])
+"""
+
+
+def test_in_a_read_only_home_a_damaged_copy_is_what_the_error_tells(promoted: KarnHome) -> None:
+    """It cannot be fetched again there, and to try again would not help."""
+    home, digest = promoted.app.home, str(promoted.app.karns.champion_digest())
+    (home.karn / digest / "weights.safetensors").write_bytes(b"half")
+    command = read_only([sys.executable, "-c", NAME, str(home.root), digest], home.root)
+    told = subprocess.run(command, capture_output=True, text=True, check=False).stderr
+    assert "IntegrityError" in told and "weights.safetensors" in told and "differ from what was sealed" in told
 
 
 def test_a_karn_that_is_damaged_in_the_registry_too_replaces_no_copy(promoted: KarnHome) -> None:

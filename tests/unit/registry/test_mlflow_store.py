@@ -22,12 +22,16 @@ def test_a_database_of_another_schema_is_a_lasting_error_that_names_the_migratio
 ) -> None:
     with sqlite3.connect(place.mlruns / "mlflow.db") as database:
         database.execute("UPDATE alembic_version SET version_num = ?", (revision,))
+        database.execute("DROP TRIGGER simic_keeps_aliased_versions")  # as the runbook says
     with pytest.raises(ContractError) as raised:
         Registry(place, keyring, signer=lambda: SIGNER, clock=ticking())
     told = str(raised.value)
     assert f"found version {revision}, but expected " in told
     assert f"`mlflow db upgrade {place.tracking_uri}`" in told
     assert "simic_keeps_aliased_versions" in told
+    with sqlite3.connect(place.mlruns / "mlflow.db") as database:
+        found = database.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall()
+    assert ("simic_keeps_aliased_versions",) not in found, "the migration cannot pass it"
 
 
 def test_a_sqlite_that_is_too_old_is_a_lasting_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+from support.faults.full_disks import read_only
 
 from simic.contracts.errors import TransientError
 from simic.runtime.locks import exclusive, shared
@@ -80,6 +81,7 @@ def test_waiting_gives_up_at_its_deadline(tmp_path: Path) -> None:
 def test_an_exception_inside_releases_it(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="inside"), exclusive(tmp_path / "lock", "first"):
         raise ValueError("inside")
+    assert (tmp_path / "lock").read_bytes() == b"", "it names no holder any more"
     with exclusive(tmp_path / "lock", "second"):
         pass
 
@@ -89,6 +91,42 @@ def test_directories_are_made_and_the_file_stays_empty(tmp_path: Path) -> None:
     with exclusive(path, "first"):
         pass
     assert path.read_bytes() == b""
+
+
+def test_a_dead_process_is_not_called_the_holder(tmp_path: Path) -> None:
+    """A killed holder leaves its number in the file, and those who share the lock write none."""
+    path = tmp_path / "lock"
+    with subprocess.Popen(["true"]) as dead:
+        dead.wait()
+    path.write_text(f"{dead.pid}\n")
+    with (
+        shared(path, "first"),
+        pytest.raises(TransientError, match="second is busy: another process holds"),
+        exclusive(path, "second"),
+    ):
+        pytest.fail("not alone")
+
+
+SHARE = """
+import sys
+from pathlib import Path
+from simic.runtime.locks import shared
+with shared(Path(sys.argv[1]), "reading"):
+    print("shared")
+"""
+
+
+def test_who_may_only_read_the_file_shares_it_and_waits_for_its_holder(tmp_path: Path) -> None:
+    """An analyst's read-only view of a home whose owner writes."""
+    path = tmp_path / "home" / "lock"
+    command = read_only([sys.executable, "-c", SHARE, str(path)], path.parent)
+    with exclusive(path, "writing"):
+        waiting = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert f"reading is busy: process {os.getpid()} holds {path}" in waiting.stderr
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "shared\n"
+    path.unlink()
+    refused = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert f"cannot lock {path}: " in refused.stderr and not path.exists()
 
 
 def test_holders_that_share_exclude_only_who_wants_it_alone(tmp_path: Path) -> None:
