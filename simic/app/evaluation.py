@@ -47,7 +47,7 @@ SHORTEST = 8
 
 
 class EvaluationChoice(NamedTuple):
-    """What is evaluated, and how."""
+    """A policy to evaluate, the logged episodes to evaluate it on, and the limits of the estimate."""
 
     policy: str
     """A policy by one of its names, or a controller."""
@@ -212,8 +212,9 @@ def _share_cut_off(
 ) -> float | None:
     """Return the largest share, over sets and groups, of episodes that were left out only because they were cut off.
 
-    They are on hosts of the sets and splits of ``used`` that the policy did not learn from, and not beyond the run id
-    ``last``, that of the last episode drawn if whole ones are beyond it. None if nothing is used.
+    They are on hosts of the sets and splits of ``used`` that the policy did not learn from. If whole episodes are
+    beyond the limit, ``last`` is the run id of the last one within it, and later ones do not count. None if nothing is
+    used.
     """
     sets, splits = {head.set for head in used}, {Split(head.split) for head in used}
     truncated = (

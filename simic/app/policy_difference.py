@@ -40,7 +40,7 @@ __all__ = ["Compared", "DifferenceChoice", "compare_policies", "log_difference"]
 
 
 class DifferenceChoice(NamedTuple):
-    """What is compared, and on what."""
+    """Two policies or controllers to compare, and the states and hosts to compare them on."""
 
     first: str
     second: str
@@ -54,7 +54,7 @@ class DifferenceChoice(NamedTuple):
 
 
 class Compared(NamedTuple):
-    """What was found, and where it is shown."""
+    """The receipt of a comparison of two policies, with its page and figures."""
 
     report: PolicyDifference
     page: Path

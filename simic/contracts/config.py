@@ -135,7 +135,7 @@ class EpisodeStopConfig(Contract):
 
 
 class CollectConfig(Contract):
-    """What a run grows to learn from: hosts before its first training and in rounds, and branches of decisions."""
+    """Training hosts that a run grows before its first training and in rounds, and the branches of their decisions."""
 
     controller: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]{0,63}$")] = "explore"
     """Controller that acts while there is no champion, with train.start = scratch."""
