@@ -11,12 +11,9 @@ from simic.hosts.host_sets import draw_keys, host_set
 from simic.runtime.locks import exclusive
 from simic.runtime.seeds import derive
 from simic.trust.canonical import digest_of
-from simic.validation.judging_keys import KEY_STARTS
+from simic.validation.judging_keys import KEY_STARTS, KEY_STRIDE
 
 __all__ = ["drawing_alone", "training_keys"]
-
-KEY_STRIDE = 2**20 + 7
-"""Distance between the first keys of consecutive collections of a kind; one collection draws fewer keys."""
 
 
 def training_keys(

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-__all__ = ["KEY_STARTS", "first_key", "keys_of_others"]
+__all__ = ["KEY_STARTS", "KEY_STRIDE", "first_key", "keys_of_others"]
 
 KEY_STARTS = 2**30
 """Upper bound of the first key drawn, half of all keys, so that keys remain above any start."""
-_STRIDE = 2**20 + 7
-"""Distance between the first keys of consecutive judgements; one judgement draws from fewer keys. It has no factor in
-common with ``KEY_STARTS``, so that starts repeat only after 2**30 judgements; those 1,024 judgements apart, whose
-ranges overlap, start 7,168 keys apart, which hold some 700 test hosts."""
+KEY_STRIDE = 2**20 + 7
+"""Distance between the first keys of consecutive judgements, or collections of a kind; one draws from fewer keys.
+It has no factor in common with ``KEY_STARTS``, so that starts repeat only after 2**30 judgements; those 1,024
+judgements apart, whose ranges overlap, start 7,168 keys apart, which hold some 700 test hosts."""
 
 
 def first_key(ordinal: int) -> int:
     """Return the key from which the hosts of a judgement are drawn; 0, where `simic trials` begins, is never one."""
-    return ordinal * _STRIDE % KEY_STARTS
+    return ordinal * KEY_STRIDE % KEY_STARTS
 
 
 def keys_of_others(keys: Sequence[int], ordinal: int) -> int:
     """Return how many keys lie outside the range of a judgement."""
     start = first_key(ordinal)
-    return sum(not start <= key < start + _STRIDE for key in keys)
+    return sum(not start <= key < start + KEY_STRIDE for key in keys)
