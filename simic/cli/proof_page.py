@@ -53,12 +53,12 @@ def page(proof: Proof, figure: str | None) -> str:
 
 def heading(found: ProofSet) -> str:
     """Return the title of a comparison."""
-    return found.set if found.set == found.trained_on else f"{found.set}, trained on {found.trained_on}"
+    return found.set if found.set == found.trained_on else f"{found.set}, policies of runs on {found.trained_on}"
 
 
 def _introduction(proof: Proof) -> str:
     confidence = f"{100 * proof.confidence:.0f} %"
-    also = f"Trainings on other sets learn from hosts of {', '.join(proof.further)} too. " if proof.further else ""
+    also = f"Besides its own set a run learns from {', '.join(proof.further)}. " if proof.further else ""
     seeds = f"{len(proof.seeds)} training seed{'s' if len(proof.seeds) > 1 else ''}"
     return (
         f"Learned policies against all baselines on held-out hosts, as `simic proof` finds them: {proof.trainings} "

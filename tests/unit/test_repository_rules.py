@@ -254,3 +254,12 @@ def written_only(source: str) -> set[str]:
 def test_the_search_for_dead_names_finds_them() -> None:
     source = "_A = 1\n_B = _A\nclass C:\n    def _f(self): self._x = self._y = self._y\n"
     assert written_only(source) == {"_B", "_f", "_x"}
+
+
+def test_the_index_of_decisions_lists_each_page_under_its_title() -> None:
+    """A decision is found by its title: ``docs/adr/README.md`` has one row for each page, in order."""
+    folder = ROOT / "docs" / "adr"
+    rows = re.findall(r"^\| \[(\d+)\]\((.+)\) \| (.+) \|$", (folder / "README.md").read_text(), re.MULTILINE)
+    titles = {page.name: page.read_text().partition("\n")[0] for page in sorted(folder.glob("0*.md"))}
+    assert {name: f"# {number}. {title}" for number, name, title in rows} == titles
+    assert [name for _, name, _ in rows] == list(titles)
