@@ -75,6 +75,7 @@ FOLLOWING_WEIGHT = 0.3
 """Weight of cloning the decisions that follow in the best branches."""
 _IMPOSSIBLE = -1e9
 _OP = HEAD_INDEX[Head.OP]
+_GERMINATE = OP_INDEX[Op.GERMINATE]
 
 
 class BranchedDecisions(NamedTuple):
@@ -87,7 +88,9 @@ class BranchedDecisions(NamedTuple):
     returns: Tensor
     """float32 [D, C]: return to go in points; NaN in the padding."""
     following: NDArray[np.int64]
-    """[F]: steps after the decision, in its best episode, at which some operation besides WAIT was legal."""
+    """[F]: steps after the decision, in its best episode, at which an operation on a seed was legal and no germination.
+    Where a seed might have begun, the controller that went on was not compared with one that begins it: ``complete``
+    never does, so its WAIT there says nothing about waiting."""
     followed: NDArray[np.int64]
     """[F]: the decision that each of them follows, an index into ``rows``."""
 
@@ -171,7 +174,8 @@ def _tensors(store: GraphDataset, found: Sequence[Sequence[Member]]) -> Branched
         returns[decision, : len(own)] = store.steps.returns[torch.from_numpy(own)]
         sequence, row = members[int(returns[decision, : len(own)].argmax())]
         later = np.arange(row + 1, store.sequences.starts[sequence] + store.sequences.lengths[sequence])
-        later = later[store.masks.op[torch.from_numpy(later), 1:].any(1).numpy()]
+        legal = store.masks.op[torch.from_numpy(later)].numpy()
+        later = later[legal[:, 1:].any(1) & ~legal[:, _GERMINATE]]
         following.append(later)
         followed.append(np.full(len(later), decision, dtype=np.int64))
     actions = store.steps.actions[torch.from_numpy(rows)]
@@ -318,7 +322,7 @@ def _decision_loss(
     """Return the loss of the decisions ``ids`` [B], with the Huber distance of the value to the parent's return."""
     states, masks = store.states(decisions.rows[ids])
     actions, returns, tried = decisions.tried_at(ids, states.context_x.device)
-    is_early = ~has_trained(states.context_x).unsqueeze(1) & (actions[..., _OP] == OP_INDEX[Op.GERMINATE])
+    is_early = ~has_trained(states.context_x).unsqueeze(1) & (actions[..., _OP] == _GERMINATE)
     regret = _regret(returns - FIRST_EPOCH_MARGIN * is_early, tried).clamp(max=REGRET_CUT)
     output = network.act(states, noise)
     joint = heads.log_probs(output, states.slot_ptr, masks, actions, exploration)

@@ -22,7 +22,7 @@ from support.builders.learning import (
 from support.builders.snapshots import write_snapshot
 from support.builders.trainings import sealed
 
-from simic.contracts.actions import Op
+from simic.contracts.actions import OPS, Op
 from simic.contracts.batches import OP_INDEX
 from simic.contracts.config import NetworkConfig, TrainConfig
 from simic.contracts.errors import TrainingError
@@ -206,19 +206,32 @@ def test_without_enough_held_out_hosts_v_trace_must_not_raise_the_regret_of_what
     assert "it raised the regret on learned decisions" in caplog.text
 
 
-def test_steps_that_follow_belong_to_the_hosts_of_their_decisions(tmp_path: Path) -> None:
-    """One more operation is legal after each decision, so that there are steps to follow."""
+def with_choices_after_decisions(root: Path, *legal: Op) -> GraphDataset:
+    """Return branches in which further operations are legal at the step after each decision."""
     reports = [json.loads(report.model_dump_json()) for report in bandit_branches(KEYS)]
     for row in reports:
         if row["step"] == 1:
-            row["available"] |= {"op": [True, True, False, False, False, False], "slot": [[op == 1] for op in range(6)]}
+            row["available"] |= {"op": [op in (Op.WAIT, *legal) for op in OPS], "slot": [[op in legal] for op in OPS]}
             row["available"]["blueprint"] = ["gate"]
-    store = store_of(tmp_path, [FieldReport.model_validate_json(json.dumps(row)) for row in reports])
+    return store_of(root, [FieldReport.model_validate_json(json.dumps(row)) for row in reports])
+
+
+def test_steps_that_follow_belong_to_the_hosts_of_their_decisions(tmp_path: Path) -> None:
+    store = with_choices_after_decisions(tmp_path, Op.PRUNE)
     split = branched_decisions(store)
     assert split is not None
     for part in (split.learned, split.held_out):
         assert len(part.following) == len(part.rows)
         assert _hosts(store, part.following) == _hosts(store, part.rows)
+
+
+def test_a_step_at_which_a_seed_could_begin_is_not_cloned(tmp_path: Path) -> None:
+    """The controller of the first branches never germinates, so its waiting there is no choice to imitate."""
+    store = with_choices_after_decisions(tmp_path, Op.GERMINATE, Op.PRUNE)
+    split = branched_decisions(store)
+    assert split is not None
+    assert not len(split.learned.following)
+    assert not len(split.held_out.following)
 
 
 def _hosts(store: GraphDataset, rows: np.ndarray) -> set[int]:
