@@ -52,13 +52,17 @@ class LocalCopies:
             verify(path, self._keyring, digest)  # nobody can replace it here, so the error says what is damaged
         with exclusive(self._home.locks / self._lock, f"fetching {judged_name(self._model, digest)}", FETCH_WAIT_S):
             if not self.is_as_sealed(path, digest):  # the holder of the lock may have fetched it
-                self._replace(path, reference)
+                self._replace(path, digest, reference)
 
-    def _replace(self, path: Path, reference: str) -> None:
+    def _replace(self, path: Path, digest: str, reference: str) -> None:
         unfinished = self._home.tmp / f"{self._model}-{uuid4().hex}"
-        self._registry().load(reference, unfinished)
-        with os_error_as_transient(f"replace {path}"):
-            if path.exists():
-                shutil.rmtree(path)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            unfinished.rename(path)
+        try:
+            self._registry().load(reference, unfinished)
+            verify(unfinished, self._keyring, digest)  # the reference may belong to another version
+            with os_error_as_transient(f"replace {path}"):
+                if path.exists():
+                    shutil.rmtree(path)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                unfinished.rename(path)
+        finally:
+            shutil.rmtree(unfinished, ignore_errors=True)
