@@ -172,6 +172,15 @@ def test_in_a_read_only_home_a_damaged_copy_is_what_the_error_tells(promoted: Ka
     assert "IntegrityError" in told and "weights.safetensors" in told and "differ from what was sealed" in told
 
 
+def test_in_a_read_only_home_a_missing_copy_is_what_the_error_tells(promoted: KarnHome) -> None:
+    """Nobody holds its lock, so to try again would not help."""
+    home, digest = promoted.app.home, str(promoted.app.karns.champion_digest())
+    (home.karn / digest).rename(home.root / "away")
+    command = read_only([sys.executable, "-c", NAME, str(home.root), digest], home.root)
+    told = subprocess.run(command, capture_output=True, text=True, check=False).stderr
+    assert "ConfigError" in told and f"no copy of it at {home.karn / digest}" in told and "SIMIC_HOME" in told
+
+
 def test_a_line_of_the_ledger_that_leads_to_another_karn_brings_no_other_karn(promoted: KarnHome) -> None:
     app = promoted.app
     first = str(app.karns.champion_digest())
