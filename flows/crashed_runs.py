@@ -24,8 +24,8 @@ from simic.runtime.locks import exclusive, shared
 __all__ = ["LOCKS", "crash_dead_runs", "living", "main"]
 
 _LOG = logging.getLogger("simic.doctor")
-LOCKS = {"simic": "run", "collect": "flow-collect", "rollout": "flow-rollout"}
-"""The lock of each flow. Runs of `simic` exclude each other, runs of the other flows share theirs (``living``)."""
+LOCKS = {"simic": "flow-simic", "collect": "flow-collect", "rollout": "flow-rollout"}
+"""The lock of each flow, which all its runs share (``living``)."""
 WAIT_S = 60.0
 """Seconds for which a run waits for a search for dead runs, which holds the lock alone and takes about one."""
 
@@ -33,6 +33,8 @@ WAIT_S = 60.0
 @contextmanager
 def living(home: Home, flow: str) -> Iterator[None]:
     """Hold the lock by which a run of a flow is known to be alive; others hold it too.
+
+    It comes first in a flow: until then Prefect calls a run Running that a search for dead runs takes for dead.
 
     Raises:
         TransientError: if a search for dead runs does not end.

@@ -13,7 +13,7 @@ import pytest
 from prefect import Flow
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import FlowFilter, FlowFilterName
-from prefect.client.schemas.objects import StateType
+from prefect.client.schemas.objects import FlowRun, StateType
 from prefect.runtime import flow_run
 from support.fakes import stages as fake_stages
 from support.servers.flow_runs import FlowRuns
@@ -24,6 +24,7 @@ from flows.crashed_runs import LOCKS, crash_dead_runs
 from flows.retrain import simic
 from flows.rollout import rollout
 from simic.runtime.home import Home
+from simic.runtime.locks import exclusive
 
 pytestmark = pytest.mark.usefixtures("prefect_server")
 
@@ -77,21 +78,25 @@ def test_a_killed_run_is_called_crashed(home: Path, flow_runs: FlowRuns, flow: s
     assert crash_dead_runs(Home(home)) == 0
 
 
+class Looked(Exception):
+    """The run has been looked at."""
+
+
 @pytest.mark.parametrize(
     ("flow", "inner"),
     [
+        (simic, "simic.app.runs.load_profile"),
         (simic, "simic.app.training.collect_round"),
+        (collect, "flows.collect.load_profile"),
         (collect, "simic.app.training.collect"),
+        (rollout, "flows.rollout.load_profile"),
         (rollout, "simic.app.rollout.advance"),
     ],
 )
 def test_a_run_that_is_alive_stays_running(
     home: Path, monkeypatch: pytest.MonkeyPatch, flow: Callable[..., Any], inner: str
 ) -> None:
-    """The search happens in the midst of the run."""
-
-    class Looked(Exception):
-        """The run has been looked at."""
+    """The search happens in the midst of the run, or before it has read its settings."""
 
     def look(*_: object) -> None:
         crash_dead_runs(Home(home))
@@ -103,3 +108,18 @@ def test_a_run_that_is_alive_stays_running(
     monkeypatch.setattr(inner, look)
     with pytest.raises(Looked):
         flow(profile="quick")
+
+
+def test_a_search_does_not_hold_the_lock_by_which_runs_exclude_each_other(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: list[str] = []
+
+    async def meet_a_run(flow: str) -> list[FlowRun]:
+        with exclusive(Home(home).locks / "run", "a run of the flow"):
+            begun.append(flow)
+        return []
+
+    monkeypatch.setattr("flows.crashed_runs._crash_running", meet_a_run)
+    assert crash_dead_runs(Home(home)) == 0
+    assert begun == [*LOCKS]
