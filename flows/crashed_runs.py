@@ -32,13 +32,15 @@ WAIT_S = 60.0
 
 @contextmanager
 def living(home: Home, flow: str) -> Iterator[None]:
-    """Hold the lock by which a run of a flow is known to be alive; others hold it too.
+    """Hold the lock by which a run of a flow is known to be alive; others hold it too. The home is made first.
 
     It comes first in a flow: until then Prefect calls a run Running that a search for dead runs takes for dead.
 
     Raises:
+        ConfigError: if the home cannot be made.
         TransientError: if a search for dead runs does not end.
     """
+    home.create()
     with shared(home.locks / LOCKS[flow], f"the search for dead runs of {flow}", WAIT_S):
         yield
 

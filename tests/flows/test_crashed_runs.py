@@ -23,6 +23,7 @@ from flows.collect import collect
 from flows.crashed_runs import LOCKS, crash_dead_runs
 from flows.retrain import simic
 from flows.rollout import rollout
+from simic.contracts.errors import ConfigError
 from simic.runtime.home import Home
 from simic.runtime.locks import exclusive
 
@@ -123,3 +124,27 @@ def test_a_search_does_not_hold_the_lock_by_which_runs_exclude_each_other(
     monkeypatch.setattr("flows.crashed_runs._crash_running", meet_a_run)
     assert crash_dead_runs(Home(home)) == 0
     assert begun == [*LOCKS]
+
+
+@pytest.mark.parametrize("flow", [simic, collect, rollout])
+def test_a_flow_makes_its_home_before_its_lock(
+    home: Path, monkeypatch: pytest.MonkeyPatch, flow: Callable[..., Any]
+) -> None:
+    def end(*_: object) -> None:
+        raise Looked
+
+    for module in ("simic.app.runs", "flows.collect", "flows.rollout"):
+        monkeypatch.setattr(f"{module}.load_profile", end)
+    with pytest.raises(Looked):
+        flow(profile="quick")
+    assert (home / "data" / ".gitignore").read_text() == "*\n"
+
+
+@pytest.mark.parametrize("flow", [simic, collect, rollout])
+def test_a_home_that_cannot_be_is_an_error_of_the_setting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flow: Callable[..., Any]
+) -> None:
+    (tmp_path / "file").write_text("no directory")
+    monkeypatch.setenv("SIMIC_HOME", str(tmp_path / "file"))
+    with pytest.raises(ConfigError, match="cannot make a home at"):
+        flow(profile="quick")
