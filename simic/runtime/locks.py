@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from simic.contracts.errors import TransientError
+from simic.contracts.errors import BusyError, TransientError
 
 __all__ = ["exclusive", "shared"]
 
@@ -19,7 +19,7 @@ POLL_S = 0.05
 
 @contextmanager
 def exclusive(path: Path, what: str, wait_s: float = 0.0) -> Iterator[None]:
-    """Hold the lock file at ``path``, or raise TransientError that names ``what`` and the holder's pid.
+    """Hold the lock file at ``path``, or raise BusyError that names ``what`` and the holder's pid.
 
     The lock is a ``flock``: the kernel releases it when the holder ends, in whatever way, so no stale lock remains. The
     file stays, because removing it would let two holders lock two files of one name. Two threads of one process exclude
@@ -37,7 +37,7 @@ def exclusive(path: Path, what: str, wait_s: float = 0.0) -> Iterator[None]:
 
 @contextmanager
 def shared(path: Path, what: str, wait_s: float = 0.0) -> Iterator[None]:
-    """Hold the lock file at ``path`` together with all who share it, or raise TransientError as ``exclusive`` does.
+    """Hold the lock file at ``path`` together with all who share it, or raise as ``exclusive`` does.
 
     Whoever holds it with ``exclusive`` excludes all of them. Those who share it are unnamed. A process that may only
     read the file can share it.
@@ -76,7 +76,7 @@ def _acquire(descriptor: int, kind: int, path: Path, what: str, wait_s: float) -
             fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
         except BlockingIOError:
             if time.monotonic() >= deadline:
-                raise TransientError(_busy(descriptor, path, what, wait_s)) from None
+                raise BusyError(_busy(descriptor, path, what, wait_s)) from None
             time.sleep(POLL_S)
         else:
             return

@@ -20,7 +20,7 @@ from support.servers.flow_runs import FlowRuns
 
 import flows
 from flows.collect import collect
-from flows.crashed_runs import LOCKS, crash_dead_runs
+from flows.crashed_runs import LOCKS, crash_dead_runs, living
 from flows.retrain import simic
 from flows.rollout import rollout
 from simic.contracts.errors import ConfigError
@@ -98,9 +98,10 @@ def test_a_run_that_is_alive_stays_running(
     home: Path, monkeypatch: pytest.MonkeyPatch, flow: Callable[..., Any], inner: str
 ) -> None:
     """The search happens in the midst of the run, or before it has read its settings."""
+    told: list[str] = []
 
     def look(*_: object) -> None:
-        crash_dead_runs(Home(home))
+        crash_dead_runs(Home(home), told.append)
         assert UUID(flow_run.id) in running(str(flow_run.flow_name))
         raise Looked
 
@@ -109,6 +110,7 @@ def test_a_run_that_is_alive_stays_running(
     monkeypatch.setattr(inner, look)
     with pytest.raises(Looked):
         flow(profile="quick")
+    assert "because one of them is alive" in "".join(told)
 
 
 def test_a_search_does_not_hold_the_lock_by_which_runs_exclude_each_other(
@@ -124,6 +126,18 @@ def test_a_search_does_not_hold_the_lock_by_which_runs_exclude_each_other(
     monkeypatch.setattr("flows.crashed_runs._crash_running", meet_a_run)
     assert crash_dead_runs(Home(home)) == 0
     assert begun == [*LOCKS]
+
+
+def test_a_search_tells_a_lock_that_it_cannot_open_from_a_run_that_is_alive(home: Path) -> None:
+    own, told = Home(home), list[str]()
+    own.create()
+    (own.locks / LOCKS["collect"]).mkdir()
+    with living(own, "rollout"):
+        crash_dead_runs(own, told.append)
+    about = {flow: [line for line in told if f"the flow {flow} " in line] for flow in LOCKS}
+    (collects,), (rollouts,) = about["collect"], about["rollout"]
+    assert "were not searched: cannot lock" in collects and "check space and permissions" in collects
+    assert rollouts == "no run of the flow rollout is marked as Crashed, because one of them is alive"
 
 
 @pytest.mark.parametrize("flow", [simic, collect, rollout])
