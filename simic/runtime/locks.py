@@ -24,15 +24,19 @@ def exclusive(path: Path, what: str, wait_s: float = 0.0) -> Iterator[None]:
     The lock is a ``flock``: the kernel releases it when the holder ends, in whatever way, so no stale lock remains. The
     file stays, because removing it would let two holders lock two files of one name. Two threads of one process exclude
     each other too. On a full disk the lock holds, but its holder is unnamed.
+
+    Raises:
+        BusyError: if another holds it.
+        TransientError: if the file cannot be made or opened.
     """
     with _held(path, fcntl.LOCK_EX, what, wait_s) as descriptor:
-        os.ftruncate(descriptor, 0)
+        _clear(descriptor)
         with suppress(OSError):
             os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
         try:
             yield
         finally:
-            os.ftruncate(descriptor, 0)
+            _clear(descriptor)
 
 
 @contextmanager
@@ -44,6 +48,12 @@ def shared(path: Path, what: str, wait_s: float = 0.0) -> Iterator[None]:
     """
     with _held(path, fcntl.LOCK_SH, what, wait_s):
         yield
+
+
+def _clear(descriptor: int) -> None:
+    """Remove the number of a holder; it is only told to people, so a failure must not hide an error of the block."""
+    with suppress(OSError):
+        os.ftruncate(descriptor, 0)
 
 
 @contextmanager

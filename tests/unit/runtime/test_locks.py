@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -105,6 +106,17 @@ def test_a_dead_process_is_not_called_the_holder(tmp_path: Path) -> None:
         exclusive(path, "second"),
     ):
         pytest.fail("not alone")
+
+
+def test_an_error_inside_is_not_hidden_by_one_of_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr("os.ftruncate", refuse)
+    with pytest.raises(ValueError, match="inside"), exclusive(tmp_path / "lock", "first"):
+        raise ValueError("inside")
+    with exclusive(tmp_path / "lock", "second"):
+        pass
 
 
 SHARE = """
