@@ -46,7 +46,8 @@ def shared(path: Path, what: str, wait_s: float = 0.0) -> Iterator[None]:
     Whoever holds it with ``exclusive`` excludes all of them. Those who share it are unnamed. A process that may only
     read the file can share it.
     """
-    with _held(path, fcntl.LOCK_SH, what, wait_s):
+    with _held(path, fcntl.LOCK_SH, what, wait_s) as descriptor:
+        _clear(descriptor)  # a killed holder may have left its number, which another process can have by now
         yield
 
 
@@ -103,6 +104,8 @@ def _is_alive(pid: int) -> bool:
     """Return whether a process has this number; a killed one may have left its number in the file."""
     try:
         os.kill(pid, 0)
+    except OverflowError:
+        return False  # longer than the number of any process
     except OSError as error:
         return error.errno == errno.EPERM
     return True

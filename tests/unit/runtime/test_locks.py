@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from support.faults.full_disks import read_only
 
-from simic.contracts.errors import TransientError
+from simic.contracts.errors import BusyError, TransientError
 from simic.runtime.locks import exclusive, shared
 
 HOLD = """
@@ -106,6 +106,25 @@ def test_a_dead_process_is_not_called_the_holder(tmp_path: Path) -> None:
         exclusive(path, "second"),
     ):
         pytest.fail("not alone")
+
+
+def test_a_live_process_that_got_the_number_of_a_dead_holder_is_not_called_the_holder(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    path.write_text(f"{os.getppid()}\n")
+    with (
+        shared(path, "first"),
+        pytest.raises(BusyError, match="second is busy: another process holds"),
+        exclusive(path, "second"),
+    ):
+        pytest.fail("not alone")
+
+
+def test_a_number_that_no_process_can_have_is_not_called_the_holder(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    with exclusive(path, "first"):
+        path.write_text("9" * 30)
+        with pytest.raises(BusyError, match="second is busy: another process holds"), exclusive(path, "second"):
+            pytest.fail("two holders")
 
 
 def test_an_error_inside_is_not_hidden_by_one_of_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
