@@ -150,6 +150,7 @@ with shared(Path(sys.argv[1]), "reading"):
 def test_who_may_only_read_the_file_shares_it_and_waits_for_its_holder(tmp_path: Path) -> None:
     """An analyst's read-only view of a home whose owner writes."""
     path = tmp_path / "home" / "lock"
+    path.parent.mkdir()
     command = read_only([sys.executable, "-c", SHARE, str(path)], path.parent)
     with exclusive(path, "writing"):
         waiting = subprocess.run(command, capture_output=True, text=True, check=False)
