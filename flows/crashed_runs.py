@@ -1,14 +1,15 @@
 """Marks flow runs whose process died as Crashed, because the server still shows them as Running.
 
-`simic up` runs this before it starts the worker. A run holds a lock of its flow as long as it lives, also when its
-worker was killed. So whoever holds the lock alone knows that every run of the flow that seems to be running is dead.
+`simic up` runs this before it starts the worker, and shows what is written. A run holds a lock of its flow as long as
+it lives, also when its worker was killed. So whoever holds the lock alone knows that every run of the flow that seems
+to be running is dead.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from prefect.client.orchestration import get_client
@@ -17,26 +18,29 @@ from prefect.client.schemas.filters import FlowRunFilterStateType as StateTypes
 from prefect.client.schemas.objects import FlowRun, State, StateType
 from prefect.states import Crashed
 
-from simic.contracts.errors import TransientError
+from simic.contracts.errors import BusyError, TransientError
 from simic.runtime.home import Home, resolve_home
 from simic.runtime.locks import exclusive, shared
 
 __all__ = ["LOCKS", "crash_dead_runs", "living", "main"]
 
-_LOG = logging.getLogger("simic.doctor")
-LOCKS = {"simic": "run", "collect": "flow-collect", "rollout": "flow-rollout"}
-"""The lock of each flow. Runs of `simic` exclude each other, runs of the other flows share theirs (``living``)."""
+LOCKS = {"simic": "flow-simic", "collect": "flow-collect", "rollout": "flow-rollout"}
+"""The lock of each flow, which all its runs share (``living``)."""
 WAIT_S = 60.0
 """Seconds for which a run waits for a search for dead runs, which holds the lock alone and takes about one."""
 
 
 @contextmanager
 def living(home: Home, flow: str) -> Iterator[None]:
-    """Hold the lock by which a run of a flow is known to be alive; others hold it too.
+    """Hold the lock by which a run of a flow is known to be alive; others hold it too. The home is made first.
+
+    It comes first in a flow: until then Prefect calls a run Running that a search for dead runs takes for dead.
 
     Raises:
+        ConfigError: if the home cannot be made.
         TransientError: if a search for dead runs does not end.
     """
+    home.create()
     with shared(home.locks / LOCKS[flow], f"the search for dead runs of {flow}", WAIT_S):
         yield
 
@@ -54,25 +58,34 @@ async def _crash_running(flow: str) -> list[FlowRun]:
     return runs
 
 
-def crash_dead_runs(home: Home) -> int:
+def _write(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+
+
+def crash_dead_runs(home: Home, say: Callable[[str], None] = _write) -> int:
     """Mark dead runs as Crashed and return their number; runs of a flow of which one is alive stay as they are."""
     count = 0
     for flow, lock in LOCKS.items():
         try:
             with exclusive(home.locks / lock, f"a run of the flow {flow}"):
                 runs = asyncio.run(_crash_running(flow))
+        except BusyError:
+            say(f"no run of the flow {flow} is marked as Crashed, because one of them is alive")
+            continue
         except TransientError as error:
-            _LOG.info("runs of the flow %s stay as they are: %s", flow, error)
+            say(f"dead runs of the flow {flow} were not searched: {error}")
             continue
         for run in runs:
-            _LOG.warning("run %s (%s) of the flow %s was dead and is now called Crashed", run.name, run.id, flow)
+            say(f"run {run.name} ({run.id}) of the flow {flow} was dead and is now called Crashed")
         count += len(runs)
     return count
 
 
 def main() -> None:
     """Entry point of ``python -m flows.crashed_runs``."""
-    crash_dead_runs(resolve_home())
+    home = resolve_home()
+    home.require()
+    crash_dead_runs(home)
 
 
 if __name__ == "__main__":

@@ -9,8 +9,10 @@ from prefect import flow
 from prefect.client.schemas.objects import State
 from prefect.states import Completed
 
+from flows.crashed_runs import living
 from simic.app.runs import open_run
 from simic.contracts.run_receipt import RunReceipt
+from simic.runtime.home import resolve_home
 from simic.runtime.progress import NoProgress, Progress
 from simic.validation.promotion_gate import rejection_message
 from tasks import stages
@@ -26,7 +28,7 @@ def simic(profile: str = "nightly", seed: int = 0, overrides: dict[str, Any] | N
     Without a champion the run first collects experience of its own; with one, training starts from the champion, on all
     experience that has landed.
     """
-    with open_run(profile, seed, overrides or {}) as opened:
+    with living(resolve_home(), "simic"), open_run(profile, seed, overrides or {}) as opened:
         key = opened.key
         policy = opened.learn(stages)
         further = [stages.try_further(key, 0, policy, name, opened.judged_with()) for name in opened.further_sets]

@@ -45,8 +45,9 @@ class Processes:
 
     The messages go through a group of their own, so that they never meet those of the backward pass. All Growers of the
     same processes share it, because a group has sockets and threads that stay until ``dist.destroy_process_group()``.
-    So Growers that are used at the same time need the same order of calls in all processes, and after an interrupted
-    call new Growers need new process groups of torch.
+    So Growers that are used at the same time need the same order of calls in all processes. After an interrupted call
+    new Growers need ``dist.destroy_process_group()`` and ``dist.init_process_group()``: a new group of the same
+    processes would share the interrupted one.
     """
 
     def __init__(self, wrapper: DistributedDataParallel | None) -> None:

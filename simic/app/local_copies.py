@@ -8,11 +8,11 @@ from collections.abc import Callable
 from pathlib import Path
 from uuid import uuid4
 
-from simic.contracts.errors import IntegrityError
+from simic.contracts.errors import ConfigError, IntegrityError
 from simic.contracts.names import judged_name
 from simic.registry.registry import Registry
 from simic.runtime.files import os_error_as_transient
-from simic.runtime.home import Home
+from simic.runtime.home import HOME_VARIABLE, Home
 from simic.runtime.locks import exclusive
 from simic.trust.keys import Keyring
 from simic.trust.seal import verify
@@ -42,23 +42,45 @@ class LocalCopies:
         """Fetch the version behind ``reference`` to ``path`` unless its verified copy is there.
 
         Raises:
-            ConfigError: if the registry has no such version.
+            ConfigError: if the registry has no such version, or the copy is missing and this user cannot write it.
             IntegrityError: if its files are not what was sealed, or registry and ledgers disagree about it.
             TransientError: if another process fetches it for too long, or the copy cannot be replaced.
         """
         if self.is_as_sealed(path, digest):
             return
-        if path.exists() and not os.access(path.parent, os.W_OK | os.X_OK):
-            verify(path, self._keyring, digest)  # nobody can replace it here, so the error says what is damaged
+        if not self._can_write(path):
+            self._refuse(path, digest)
+            return
         with exclusive(self._home.locks / self._lock, f"fetching {judged_name(self._model, digest)}", FETCH_WAIT_S):
             if not self.is_as_sealed(path, digest):  # the holder of the lock may have fetched it
-                self._replace(path, reference)
+                self._replace(path, digest, reference)
 
-    def _replace(self, path: Path, reference: str) -> None:
+    def _can_write(self, path: Path) -> bool:
+        """Return whether this process may write the copy, the lock and the unfinished copy."""
+        places = (path.parent, self._home.locks, self._home.tmp)
+        found = (next(folder for folder in (place, *place.parents) if folder.exists()) for place in places)
+        return all(os.access(folder, os.W_OK | os.X_OK) for folder in found)
+
+    def _refuse(self, path: Path, digest: str) -> None:
+        """Raise the error for a copy that nobody can replace here; return if another process has just replaced it."""
+        if path.exists():
+            verify(path, self._keyring, digest)
+            return
+        raise ConfigError(
+            f"{judged_name(self._model, digest)} is registered, but this home has no copy of it at {path}, and this "
+            f"user cannot write one: give the command once as a user who may write to {self._home.root}, or name "
+            f"another home (--home, {HOME_VARIABLE})"
+        )
+
+    def _replace(self, path: Path, digest: str, reference: str) -> None:
         unfinished = self._home.tmp / f"{self._model}-{uuid4().hex}"
-        self._registry().load(reference, unfinished)
-        with os_error_as_transient(f"replace {path}"):
-            if path.exists():
-                shutil.rmtree(path)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            unfinished.rename(path)
+        try:
+            self._registry().load(reference, unfinished)
+            verify(unfinished, self._keyring, digest)  # the reference may belong to another version
+            with os_error_as_transient(f"replace {path}"):
+                if path.exists():
+                    shutil.rmtree(path)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                unfinished.rename(path)
+        finally:
+            shutil.rmtree(unfinished, ignore_errors=True)

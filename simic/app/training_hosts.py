@@ -11,7 +11,7 @@ from simic.hosts.host_sets import draw_keys, host_set
 from simic.runtime.locks import exclusive
 from simic.runtime.seeds import derive
 from simic.trust.canonical import digest_of
-from simic.validation.judging_keys import KEY_STARTS, KEY_STRIDE
+from simic.validation.judging_keys import KEY_STARTS, KEY_STRIDE, require_own_keys
 
 __all__ = ["drawing_alone", "training_keys"]
 
@@ -22,10 +22,13 @@ def training_keys(
     """Draw training hosts; another policy or round, or a repetition of one of these, draws others.
 
     ``world.without`` may name families of other sets of the run; ``check_run`` has refused unknown ones.
+
+    Raises:
+        ConfigError: if so many are wanted that they reach those of the next collection.
     """
     start = (derive(container.seed, "collect", start_name, number) + earlier * KEY_STRIDE) % KEY_STARTS
     without = set(world.without).intersection(host_set(world.set).families)
-    return draw_keys(world.set, Split.TRAIN, count, start, without)
+    return require_own_keys(draw_keys(world.set, Split.TRAIN, count, start, without), start)
 
 
 def drawing_alone(container: Container, start_name: str) -> AbstractContextManager[None]:

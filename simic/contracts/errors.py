@@ -7,6 +7,7 @@
     |-- GateRejectedError          exit 3   the candidate did not pass; the champion stays
     |-- RolloutFailedError         exit 3   the champion failed in production and was rolled back
     |-- TransientError             exit 4   worth trying again: a lock, a bus or a store is busy or away
+    |   |-- BusyError                       another process holds a lock
     |   |-- RolloutWaitsError               the plan of a rollout says to wait
     |   |-- CircuitOpenError                something failed again and again, and once more after a pause
     |   `-- UpdateTimeoutError              an update of a training hangs
@@ -27,6 +28,7 @@ Messages say what was expected, what was found, which id, and what to do next.
 from __future__ import annotations
 
 __all__ = [
+    "BusyError",
     "CircuitOpenError",
     "ConfigError",
     "ContractError",
@@ -76,6 +78,10 @@ class TransientError(SimicError):
     """The same call may succeed later."""
 
     exit_code = 4
+
+
+class BusyError(TransientError):
+    """Another process or thread holds a lock."""
 
 
 class RolloutWaitsError(TransientError):

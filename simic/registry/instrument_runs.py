@@ -13,7 +13,7 @@ from simic.contracts.receipts import Receipt
 from simic.registry.experiment_page import DESCRIPTION_TAG
 from simic.registry.headline import Table
 from simic.registry.mlflow_run import TABLES_TAG
-from simic.registry.mlflow_store import INITIALISE_WAIT_S, open_client, store_errors
+from simic.registry.mlflow_store import INITIALISE_WAIT_S, open_client_of, store_errors
 from simic.runtime.home import Home
 from simic.runtime.locks import exclusive
 from simic.trust.canonical import digest_of
@@ -80,12 +80,13 @@ def log_instrument(home: Home, result: InstrumentResult) -> str | None:
 
     Raises:
         TransientError: while MLflow's database is locked.
-        ContractError: if MLflow refuses the run.
+        ContractError: if MLflow refuses the run, or its database has another schema.
+        IntegrityError: if the database is damaged or is not one of MLflow.
     """
     if not has_database(home):
         return None
     with store_errors(f"logging {result.name}"):
-        client = open_client(home.tracking_uri)
+        client = open_client_of(home)
         run_id = _begin(client, _experiment(client, home), result)
         for name, value in result.metrics.items():
             client.log_metric(run_id, name, value)
@@ -108,7 +109,7 @@ def log_comparison(home: Home, result: ComparisonResult) -> str | None:
         return None
     finished = _milliseconds(result.receipt.finished_at)
     with store_errors(f"logging {result.name}"):
-        client = open_client(home.tracking_uri)
+        client = open_client_of(home)
         experiment = _experiment(client, home)
         run_id = _begin(client, experiment, result)
         for policy in result.policies:

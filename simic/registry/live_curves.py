@@ -9,7 +9,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from simic.registry.experiment_page import DESCRIPTION_TAG
-from simic.registry.mlflow_store import open_client
+from simic.registry.mlflow_store import open_client_of
 from simic.runtime.home import Home
 from simic.runtime.telemetry import Update
 
@@ -67,7 +67,7 @@ class LiveCurves:
 
     def _begun(self) -> tuple[MlflowClient, str]:
         if self._run is None:
-            client = open_client(self._home.tracking_uri)
+            client = open_client_of(self._home)
             known = client.get_experiment_by_name(TRAININGS)
             experiment = (
                 client.create_experiment(TRAININGS, self._home.artifacts.as_uri(), tags={DESCRIPTION_TAG: _DESCRIPTION})

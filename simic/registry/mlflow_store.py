@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import shlex
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,12 +11,13 @@ from typing import TYPE_CHECKING
 
 from simic.contracts.errors import ConfigError, ContractError, TransientError
 from simic.contracts.names import KARN, MODEL_NAME
-from simic.ledgers import CANDIDATES_LEDGER, PROMOTIONS_LEDGER
 from simic.ledgers.policies import candidate_versions
 from simic.ledgers.promotions import History
 from simic.registry.experiment_page import experiment_tags
 from simic.registry.locations import rewrite_locations
-from simic.registry.protection import ALIAS_TRIGGER, protect
+from simic.registry.mlflow_import import import_mlflow
+from simic.registry.mlflow_schema import examine_database, has_registered
+from simic.registry.protection import protect
 from simic.runtime.home import Home
 from simic.runtime.locks import exclusive
 from simic.runtime.sqlite_files import sqlite_url
@@ -33,6 +32,7 @@ __all__ = [
     "display_only",
     "initialise",
     "open_client",
+    "open_client_of",
     "store_errors",
 ]
 
@@ -42,19 +42,15 @@ EXPERIMENT = "simic"
 EXPERIMENTS = {MODEL_NAME: EXPERIMENT, KARN: "simic karn"}
 """Experiment of each registered model: a run is one judged version of it."""
 _TRANSIENT = ("TEMPORARILY_UNAVAILABLE", "INTERNAL_ERROR", "DEADLINE_EXCEEDED", "ABORTED")
-_OTHER_SCHEMA = "Detected out-of-date database schema"
-_LASTING = (_OTHER_SCHEMA, "MLflow requires SQLite", "Migration script directory was in unexpected state")
+_LASTING = (
+    "Detected out-of-date database schema",
+    "MLflow requires SQLite",
+    "Migration script directory was in unexpected state",
+)
 """Beginnings of MLflow's messages about the installation and the schema, which no repetition changes. MLflow gives
 them the code INTERNAL_ERROR, as it does to failures that pass."""
 INITIALISE_WAIT_S = 120.0
 _DEFAULT_STORE = "MLFLOW_TRACKING_URI"
-_QUIET = {
-    "MLFLOW_DISABLE_TELEMETRY": "true",
-    "DO_NOT_TRACK": "true",
-    "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
-    "GIT_PYTHON_REFRESH": "quiet",
-}
-"""Environment variables that MLflow reads at import; they keep it off the network."""
 
 
 def initialise(home: Home, model: str = MODEL_NAME) -> str:
@@ -70,7 +66,7 @@ def initialise(home: Home, model: str = MODEL_NAME) -> str:
         with exclusive(home.locks / "mlflow", "creating the MLflow database", INITIALISE_WAIT_S):
             if not database.exists():
                 _create(home, database)
-    client = open_client(home.tracking_uri)
+    client = open_client_of(home)
     protect(database)  # after MLflow took it: the trigger keeps a database of another schema from being migrated
     if (experiment := client.get_experiment_by_name(EXPERIMENTS[model])) is not None:
         return str(experiment.experiment_id)
@@ -85,7 +81,7 @@ def _without_experiment(home: Home, database: Path, model: str) -> str:
     A home with registered policies must not lose its registry, so its database is never to be moved away.
     """
     missing = f"{database} has no experiment {EXPERIMENTS[model]!r}"
-    if any((home.ledger / name).exists() for name in (CANDIDATES_LEDGER, PROMOTIONS_LEDGER)):
+    if has_registered(home):
         return (
             f"{missing}, but the ledgers of this home list registered policies: the experiment was purged (`mlflow gc`)"
             f", or the file is another database. Restore {database} from a backup; do not move it away, it holds the "
@@ -110,39 +106,31 @@ def _create_experiment(client: MlflowClient, home: Home, model: str) -> str:
     return str(client.create_experiment(EXPERIMENTS[model], artifact_location=home.artifacts.as_uri(), tags=tags))
 
 
+def open_client_of(home: Home) -> MlflowClient:
+    """Return a client of the database of a home, which is examined before MLflow can change it.
+
+    Raises:
+        IntegrityError: if the database is damaged or is not one of MLflow.
+        ContractError: if it has another schema than the one of the installed MLflow.
+        MlflowException: if MLflow cannot open it for another reason.
+    """
+    if (home.mlruns / "mlflow.db").exists():
+        examine_database(home)
+    return open_client(home.tracking_uri)
+
+
 def open_client(tracking_uri: str) -> MlflowClient:
     """Return a client of one database, for tracking and for the registry.
 
+    MLflow makes the database, or those of its tables that are missing.
+
     Raises:
-        ContractError: if the database has another schema than the one of the installed MLflow.
-        MlflowException: if MLflow cannot open it for another reason.
+        MlflowException: if MLflow cannot open it.
     """
-    for name, value in _QUIET.items():
-        os.environ.setdefault(name, value)
-    with warnings.catch_warnings():
-        # Third-party deprecations at import time cannot be fixed here.
-        warnings.simplefilter("ignore")
-        from mlflow import MlflowClient
-        from mlflow.exceptions import MlflowException
-    for name in ("mlflow.store.db.utils", "alembic.runtime.migration"):
-        logging.getLogger(name).setLevel(logging.WARNING)
-    try:
-        return MlflowClient(tracking_uri=tracking_uri, registry_uri=tracking_uri)
-    except MlflowException as error:
-        if error.message.startswith(_OTHER_SCHEMA):
-            raise ContractError(_migration_hint(tracking_uri, error.message.partition(". ")[0])) from error
-        raise
+    import_mlflow()
+    from mlflow import MlflowClient
 
-
-def _migration_hint(tracking_uri: str, answer: str) -> str:
-    """Return the error text for a database of another version of MLflow; ``answer`` names both schemas."""
-    upgrade = f"mlflow db upgrade {shlex.quote(tracking_uri)}"
-    return (
-        f"{tracking_uri}: MLflow answered: {answer}. Stop every command and service, copy the database, drop its "
-        f"trigger {ALIAS_TRIGGER}, which the migration cannot pass, and run `{upgrade}`; "
-        f"docs/runbook.md, 'MLflow is upgraded', has the commands. If it cannot locate the revision that was found, a "
-        f"newer MLflow wrote the database: install that one"
-    )
+    return MlflowClient(tracking_uri=tracking_uri, registry_uri=tracking_uri)
 
 
 @contextmanager

@@ -355,7 +355,8 @@ class Registry:
     def _undisturbed(self, what: str) -> Iterator[None]:
         """Keep others from writing, and change nothing.
 
-        Without a file of the lock, and in a home that cannot be written, nobody writes.
+        Without a readable file of the lock, in a home that this user cannot write, there is nothing to hold, and
+        others may write meanwhile.
         """
         lock = self._home.locks / "registry"
         if os.access(lock, os.R_OK) or os.access(self._home.locks, os.W_OK | os.X_OK):

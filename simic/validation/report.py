@@ -36,7 +36,7 @@ from simic.validation.baselines.plan_book import (
     without_book,
 )
 from simic.validation.episodes import Episodes, Reporter, TrialJob, episode_record, make_controller, score, steps_of
-from simic.validation.judging_keys import first_key
+from simic.validation.judging_keys import first_key, require_own_keys
 from simic.validation.plots import learning_curves, paired_differences
 from simic.validation.probing import Subject, live_states
 from simic.validation.promotion_gate import measured
@@ -75,9 +75,12 @@ def held_out_hosts(
 
     No candidate chooses the hosts on which it is judged, and no policy is judged on the hosts that selected its
     predecessor.
+
+    Raises:
+        ConfigError: if so many are wanted that they reach those of the next judgement.
     """
-    count = held_out_count(world, config, min_episodes)
-    return identify(world.set, draw_keys(world.set, Split.TEST, count, first_key(ordinal)))
+    count, start = held_out_count(world, config, min_episodes), first_key(ordinal)
+    return identify(world.set, require_own_keys(draw_keys(world.set, Split.TEST, count, start), start))
 
 
 def comparison_specs(config: RunConfig, plans: Path | None) -> tuple[dict[str, ControllerSpec], PlanBook | None]:

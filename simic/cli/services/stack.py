@@ -134,8 +134,8 @@ def mlflow_page(home: Home, record: ServiceRecord) -> str:
     return runs_page(str(record.url), str(found["experiment"]["experiment_id"]))
 
 
-def _run(what: str, command: list[str], environment: dict[str, str], cwd: Path) -> None:
-    """Run a short command that must succeed."""
+def _run(what: str, command: list[str], environment: dict[str, str], cwd: Path) -> str:
+    """Run a short command that must succeed; return its standard output."""
     try:
         result = subprocess.run(  # noqa: S603 - our own commands
             command, env=environment, cwd=cwd, capture_output=True, text=True, timeout=COMMAND_TIMEOUT_S, check=False
@@ -145,6 +145,7 @@ def _run(what: str, command: list[str], environment: dict[str, str], cwd: Path) 
     if result.returncode != 0:
         tail = (result.stdout + result.stderr)[-LOG_TAIL_CHARACTERS:]
         raise SimicError(f"{what} failed with exit status {result.returncode}: {tail.strip()}")
+    return result.stdout
 
 
 def create_prefect_database(home: Home) -> None:
@@ -235,7 +236,9 @@ def _worker_up(home: Home, api: str, login: str, say: Say) -> None:
     pool = _prefect("work-pool", "create", POOL, "--type", "process", "--overwrite")
     _run("creating the work pool", pool, environment, root)
     _run("deploying prefect.yaml", _prefect("--no-prompt", "deploy", "--all"), environment, root)
-    _run("cleaning up after crashed runs", [sys.executable, "-m", "flows.crashed_runs"], environment, root)
+    found = _run("cleaning up after crashed runs", [sys.executable, "-m", "flows.crashed_runs"], environment, root)
+    for line in found.splitlines():
+        say(line)
     say("starting the worker")
     flags = (
         "--type",

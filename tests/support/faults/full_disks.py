@@ -69,7 +69,12 @@ def _prefix() -> tuple[str, ...]:
 
 
 def read_only(command: list[str], place: Path) -> list[str]:
-    """The command, but nobody, root included, can write to ``place``: a mount, or a user without rights."""
+    """The command, but nobody, root included, can write to ``place``: a mount, or a user without rights.
+
+    Without the directory the mount would fail, and a test that awaits a failure would take that one for it.
+    """
+    if not place.is_dir():
+        raise NotADirectoryError(place)
     if _prefix():
         return [*_prefix(), "sh", "-c", _READ_ONLY, "sh", str(place), *command]
     return command if os.access(place, os.W_OK) is False else ["setpriv", "--reuid=65534", "--clear-groups", *command]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -169,6 +170,31 @@ def test_in_a_read_only_home_a_damaged_copy_is_what_the_error_tells(promoted: Ka
     command = read_only([sys.executable, "-c", NAME, str(home.root), digest], home.root)
     told = subprocess.run(command, capture_output=True, text=True, check=False).stderr
     assert "IntegrityError" in told and "weights.safetensors" in told and "differ from what was sealed" in told
+
+
+def test_in_a_read_only_home_a_missing_copy_is_what_the_error_tells(promoted: KarnHome) -> None:
+    """Nobody holds its lock, so to try again would not help."""
+    home, digest = promoted.app.home, str(promoted.app.karns.champion_digest())
+    (home.karn / digest).rename(home.root / "away")
+    command = read_only([sys.executable, "-c", NAME, str(home.root), digest], home.root)
+    told = subprocess.run(command, capture_output=True, text=True, check=False).stderr
+    assert "ConfigError" in told and f"no copy of it at {home.karn / digest}" in told and "SIMIC_HOME" in told
+
+
+def test_a_line_of_the_ledger_that_leads_to_another_karn_brings_no_other_karn(promoted: KarnHome) -> None:
+    app = promoted.app
+    first = str(app.karns.champion_digest())
+    second = app.karn_registry.record(judged_karn(app.home, promoted.champion.digest, seed=1, champion=first))
+    (app.home.karn / first).rename(app.home.tmp / "away")
+    path = app.home.ledger / "candidates.jsonl"
+    lines = [json.loads(line) for line in path.read_bytes().splitlines()]
+    for line in lines:
+        if line["digest"] == first:
+            line["reference"] = second.reference
+    path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    with pytest.raises(IntegrityError, match=f"expected digest {first}, found {second.digest}"):
+        app.karns.named(first)
+    assert not (app.home.karn / first).exists()
 
 
 def test_a_karn_that_is_damaged_in_the_registry_too_replaces_no_copy(promoted: KarnHome) -> None:

@@ -13,8 +13,10 @@ import pytest
 from support.builders.judged_candidates import SIGNER, sealed_policy
 from support.builders.karns import no_karns
 
+from simic.app.local_copies import LocalCopies
 from simic.app.policies import Policies
-from simic.contracts.names import CHAMPION_REFERENCE
+from simic.contracts.errors import IntegrityError, TransientError
+from simic.contracts.names import CHAMPION_REFERENCE, MODEL_NAME
 from simic.runtime.home import Home
 from simic.trust.keys import Keyring
 
@@ -56,4 +58,28 @@ def test_two_who_fetch_at_once_fetch_once_and_both_find_it_whole(place: Home, is
     assert paths == [place.policies / digest] * 2
     assert policies[0].check(paths[0]) == digest
     assert registry.loads == 1
+    assert sorted(path.name for path in place.tmp.iterdir()) == ["stored"]
+
+
+def test_a_reference_that_leads_to_another_policy_replaces_no_copy(place: Home) -> None:
+    made, digest = sealed_policy(place, b"one")
+    other, other_digest = sealed_policy(place, b"two")
+    registry = _Registry(other.rename(place.tmp / "stored"), other_digest)
+    copy = place.policies / digest
+    shutil.copytree(made, copy)
+    (copy / "weights.safetensors").write_bytes(b"half")
+    copies = LocalCopies(place, Keyring(place.keys), lambda: cast(Any, registry), MODEL_NAME, "policies")
+    with pytest.raises(IntegrityError, match=f"expected digest {digest}, found {other_digest}"):
+        copies.ensure(copy, digest, "models:/tamiyo/1")
+    assert (copy / "weights.safetensors").read_bytes() == b"half"
+    assert sorted(path.name for path in place.tmp.iterdir()) == ["stored"]
+
+
+def test_a_copy_that_cannot_be_replaced_leaves_nothing_unfinished(place: Home) -> None:
+    made, digest = sealed_policy(place, b"one")
+    registry = _Registry(made.rename(place.tmp / "stored"), digest)
+    policies = Policies(place, Keyring(place.keys), lambda: cast(Any, registry), no_karns(place))
+    (place.policies / digest).write_bytes(b"a file in place of the directory")
+    with pytest.raises(TransientError, match="cannot replace"):
+        policies.fetch(CHAMPION_REFERENCE)
     assert sorted(path.name for path in place.tmp.iterdir()) == ["stored"]

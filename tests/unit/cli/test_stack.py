@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -96,3 +98,21 @@ def test_a_failed_up_leaves_no_server_and_no_login_in_the_profile(home: Path, mo
     assert stack.running(own) == []
     found = tomllib.loads(prefect_profiles(own).read_text())
     assert found["profiles"][found["active"]] == {"PREFECT_SERVER_ALLOW_EPHEMERAL_MODE": "false"}
+
+
+def test_what_the_search_for_crashed_runs_found_is_shown(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    own, told = Home(home), list[str]()
+    own.create()
+    found = ["run a (1) of the flow simic was dead and is now called Crashed", "no run of the flow collect is marked"]
+    script = home / "search.py"
+    script.write_text("".join(f"print({line!r})\n" for line in found))
+
+    def short(command: list[str], **settings: Any) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, str(script)] if "flows.crashed_runs" in command else ["true"]
+        return subprocess_run(command, **settings)
+
+    subprocess_run = subprocess.run
+    monkeypatch.setattr("subprocess.run", short)
+    monkeypatch.setattr(stack, "start", lambda *_: None)
+    stack._worker_up(own, "", new_login(), told.append)
+    assert told[1:] == [*found, "starting the worker"]

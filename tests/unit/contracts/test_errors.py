@@ -13,6 +13,7 @@ CODES = {
     "GateRejectedError": 3,
     "RolloutFailedError": 3,
     "TransientError": 4,
+    "BusyError": 4,
     "RolloutWaitsError": 4,
     "CircuitOpenError": 4,
     "UpdateTimeoutError": 4,
@@ -30,6 +31,7 @@ CODES = {
 
 INHERITED = (
     "DatasetError",
+    "BusyError",
     "RolloutWaitsError",
     "CircuitOpenError",
     "UpdateTimeoutError",

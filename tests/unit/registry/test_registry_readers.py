@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -10,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from support.builders.judged_candidates import SIGNER, evidence_of, judged, ticking
+from support.faults.full_disks import read_only
 
 from simic.contracts.errors import ConfigError, IntegrityError
 from simic.registry.mlflow_run import CandidateRecord
@@ -68,6 +71,41 @@ def test_a_version_that_is_being_recorded_is_found_when_it_is_recorded(
     assert writing.result(WAIT_S).digest == evidence.training.digest
     found = finding.result(WAIT_S)
     assert (found.number, found.gate_digest) == (1, evidence.gate.digest)
+
+
+FIND = """
+import sys
+from pathlib import Path
+from simic.registry.registry import Registry
+from simic.runtime.clock import utc_now
+from simic.runtime.home import Home
+from simic.trust.keys import Keyring
+
+home = Home(Path(sys.argv[1]))
+registry = Registry(home, Keyring(home.keys), signer=lambda: None, clock=utc_now)
+print("opened", flush=True)
+print(registry.find("models:/tamiyo/1").gate_digest)
+"""
+
+
+def test_a_reader_with_a_read_only_view_of_the_home_waits_for_the_writer_too(
+    place: Home, pool: ThreadPoolExecutor
+) -> None:
+    evidence, pause = judged(place, accepted=False), Pause("registered")
+    writing = pool.submit(opened(place, pause).record, evidence)
+    assert pause.reached.wait(WAIT_S)
+    command = read_only([sys.executable, "-c", FIND, str(place.root)], place.root)
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as reader:
+        try:
+            assert reader.stdout is not None
+            assert reader.stdout.readline() == "opened\n"
+            with pytest.raises(subprocess.TimeoutExpired):
+                reader.wait(4 * BLOCKED_S)
+        finally:
+            pause.released.set()
+        told, errors = reader.communicate(timeout=WAIT_S)
+    assert told == f"{evidence.gate.digest}\n", errors
+    assert writing.result(WAIT_S).number == 1
 
 
 def promoted_before(call: int, promote: Callable[[], object]) -> Callable[..., Shown]:

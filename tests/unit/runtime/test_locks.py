@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -12,7 +13,7 @@ from pathlib import Path
 import pytest
 from support.faults.full_disks import read_only
 
-from simic.contracts.errors import TransientError
+from simic.contracts.errors import BusyError, TransientError
 from simic.runtime.locks import exclusive, shared
 
 HOLD = """
@@ -107,6 +108,36 @@ def test_a_dead_process_is_not_called_the_holder(tmp_path: Path) -> None:
         pytest.fail("not alone")
 
 
+def test_a_live_process_that_got_the_number_of_a_dead_holder_is_not_called_the_holder(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    path.write_text(f"{os.getppid()}\n")
+    with (
+        shared(path, "first"),
+        pytest.raises(BusyError, match="second is busy: another process holds"),
+        exclusive(path, "second"),
+    ):
+        pytest.fail("not alone")
+
+
+def test_a_number_that_no_process_can_have_is_not_called_the_holder(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    with exclusive(path, "first"):
+        path.write_text("9" * 30)
+        with pytest.raises(BusyError, match="second is busy: another process holds"), exclusive(path, "second"):
+            pytest.fail("two holders")
+
+
+def test_an_error_inside_is_not_hidden_by_one_of_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr("os.ftruncate", refuse)
+    with pytest.raises(ValueError, match="inside"), exclusive(tmp_path / "lock", "first"):
+        raise ValueError("inside")
+    with exclusive(tmp_path / "lock", "second"):
+        pass
+
+
 SHARE = """
 import sys
 from pathlib import Path
@@ -119,6 +150,7 @@ with shared(Path(sys.argv[1]), "reading"):
 def test_who_may_only_read_the_file_shares_it_and_waits_for_its_holder(tmp_path: Path) -> None:
     """An analyst's read-only view of a home whose owner writes."""
     path = tmp_path / "home" / "lock"
+    path.parent.mkdir()
     command = read_only([sys.executable, "-c", SHARE, str(path)], path.parent)
     with exclusive(path, "writing"):
         waiting = subprocess.run(command, capture_output=True, text=True, check=False)
