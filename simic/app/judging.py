@@ -22,7 +22,7 @@ from simic.contracts.gate import ValidationReport
 from simic.contracts.judgements import JudgementEntry
 from simic.contracts.karn import KarnReport, Trained
 from simic.contracts.log_evidence import LogEvidence
-from simic.contracts.names import CANDIDATE, CHAMPION, KARN, MODEL_NAME, judged_name
+from simic.contracts.names import CANDIDATE, CHAMPION, KARN, MODEL_NAME, WAIT, judged_name
 from simic.contracts.receipts import CollectionReceipt, SnapshotManifest, TrainingReport
 from simic.contracts.splits import Split
 from simic.ledgers.judgements import Subject, begin_judgement
@@ -31,7 +31,6 @@ from simic.replay.logged import Log, episode_heads, horizons_of, read_log
 from simic.snapshots.index import find_folder
 from simic.snapshots.manifest import Verify, read_manifest
 from simic.trust.canonical import digest_of
-from simic.validation.criterion import WAIT
 from simic.validation.gate_bounds import judgement_text
 from simic.validation.log_evidence import LogUse, log_evidence
 from simic.validation.log_report import LoggedCase, validate_from_log

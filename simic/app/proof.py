@@ -21,9 +21,10 @@ from simic.app.inner_runs import InnerStages, open_inner
 from simic.app.parts import take_part
 from simic.app.runs import open_run_in
 from simic.contracts.config import RunConfig
-from simic.contracts.controllers import ControllerSpec
+from simic.contracts.controllers import COMPARISON_CONTROLLERS, ControllerSpec
 from simic.contracts.errors import ConfigError, TrainingError
 from simic.contracts.gate import Verdict
+from simic.contracts.names import WAIT
 from simic.contracts.proof import Proof, ProofStatic, ProofTraining, ProofTrial
 from simic.contracts.receipts import Receipt
 from simic.contracts.splits import Split
@@ -43,8 +44,8 @@ from simic.validation.episodes import Effort, Episodes
 from simic.validation.host_sizes import host_sizes
 from simic.validation.judging_keys import KEY_STARTS
 from simic.validation.proof import Tried, compare
-from simic.validation.report import COMPARISON_CONTROLLERS, comparison_specs, learned_spec
-from simic.validation.trials import WAIT, grow_all
+from simic.validation.report import comparison_specs, learned_spec
+from simic.validation.trials import grow_all
 
 __all__ = ["ProofRequest", "prove"]
 

@@ -27,6 +27,7 @@ from simic.contracts.comparison import LEVEL
 from simic.contracts.config import RunConfig
 from simic.contracts.continual import require_policy
 from simic.contracts.errors import ConfigError
+from simic.contracts.names import WAIT
 from simic.contracts.receipts import SnapshotManifest
 from simic.contracts.recipes import RecipeArm, RecipeComparison, RecipePolicy, RecipeTraining
 from simic.contracts.splits import Split
@@ -46,7 +47,7 @@ from simic.validation.further import further_config, further_sets, further_specs
 from simic.validation.judging_keys import KEY_STARTS
 from simic.validation.recipes import Judging, compare_recipes, least_p, pairs_of
 from simic.validation.report import comparison_specs
-from simic.validation.trials import WAIT, run_trials
+from simic.validation.trials import run_trials
 
 __all__ = ["RecipeRequest", "compare"]
 

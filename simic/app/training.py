@@ -25,7 +25,7 @@ from simic.contracts.controllers import ControllerSpec, PlanBook
 from simic.contracts.errors import ConfigError, HopelessError
 from simic.contracts.gate import ValidationReport
 from simic.contracts.judgements import JudgementEntry
-from simic.contracts.names import CHAMPION
+from simic.contracts.names import CHAMPION, WAIT
 from simic.contracts.receipts import CollectionReceipt, SnapshotManifest, TrainingReport
 from simic.contracts.splits import Split
 from simic.contracts.trials import TrialReport
@@ -468,8 +468,8 @@ def run_trials(
         host_keys = draw_keys(world.set, split, count, start)
     chosen, hosts = select_controllers(container, controllers), identify(world.set, host_keys)
     reporter = reporter_of_comparison(container, chosen, hosts) if may_land else None
-    total = len(host_keys) * len({*chosen.specs, "wait"})
-    total += len(host_keys) * len(chosen.specs.keys() - {"wait"}) if with_static else 0
+    total = len(host_keys) * len({*chosen.specs, WAIT})
+    total += len(host_keys) * len(chosen.specs.keys() - {WAIT}) if with_static else 0
     with container.progress.task("trials", total) as advance:
         report = trials.run_trials(
             chosen.specs,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from simic.app.container import Container
-from simic.contracts.controllers import SEARCHED, ControllerSpec, PlanBook
+from simic.contracts.controllers import SEARCHED, TRIAL_CONTROLLERS, ControllerSpec, PlanBook
 from simic.contracts.errors import ConfigError
 from simic.contracts.names import CHAMPION
 from simic.controllers.plans import symptom_tree
@@ -21,10 +21,7 @@ from simic.validation.baselines.plan_book import (
     without_book,
 )
 
-__all__ = ["TRIAL_CONTROLLERS", "SelectedControllers", "select_controllers", "spec_in_set"]
-
-TRIAL_CONTROLLERS = ("wait", "random", "heuristic", "blind", "symptom", "oracle", CHAMPION)
-"""Controllers of trials if none are named."""
+__all__ = ["SelectedControllers", "select_controllers", "spec_in_set"]
 
 
 class SelectedControllers(NamedTuple):

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from simic.contracts.config import RunConfig
-from simic.contracts.controllers import ControllerSpec, PlanBook
-from simic.contracts.names import CANDIDATE
+from simic.contracts.controllers import COMPARISON_CONTROLLERS, ControllerSpec, PlanBook
+from simic.contracts.names import CANDIDATE, RANDOM
 from simic.contracts.receipts import Provenance, TrainingReport
 from simic.contracts.trials import TrialReport
 from simic.hosts.host_sets import host_set
@@ -16,12 +16,12 @@ from simic.trust.canonical import digest_of
 from simic.validation.baselines.plan_book import book_differences, without_book
 from simic.validation.criterion import REPORTS
 from simic.validation.episodes import Episodes, Reporter
-from simic.validation.report import COMPARISON_CONTROLLERS, comparison_specs, held_out_hosts, learned_spec
+from simic.validation.report import comparison_specs, held_out_hosts, learned_spec
 from simic.validation.trials import run_trials
 
 __all__ = ["further_config", "further_sets", "further_specs", "try_further"]
 
-_LEFT_OUT = "random"
+_LEFT_OUT = RANDOM
 """Controller of a judgement that says nothing about a further set."""
 
 

@@ -10,13 +10,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from simic.contracts.config import RunConfig, TrialConfig, WorldConfig
-from simic.contracts.controllers import ControllerSpec, PlanBook
+from simic.contracts.controllers import COMPARISON_CONTROLLERS, ControllerSpec, PlanBook
 from simic.contracts.episode import EpisodeRecord
 from simic.contracts.errors import ConfigError
 from simic.contracts.gate import ValidationReport
 from simic.contracts.karn import KarnReport, Trained
 from simic.contracts.log_evidence import LogEvidence
-from simic.contracts.names import ALONE, CANDIDATE, CHAMPION, KARN
+from simic.contracts.names import ALONE, CANDIDATE, CHAMPION, KARN, LEARNED
 from simic.contracts.receipts import Provenance, TrainingReport
 from simic.contracts.splits import Split
 from simic.contracts.state import HostIdentity
@@ -45,7 +45,6 @@ from simic.validation.timeline import action_timeline
 from simic.validation.trials import paired_estimate, run_trials, trial_seed
 
 __all__ = [
-    "COMPARISON_CONTROLLERS",
     "JudgingRun",
     "comparison_specs",
     "differences_of",
@@ -56,10 +55,6 @@ __all__ = [
     "validate",
     "validate_karn",
 ]
-
-COMPARISON_CONTROLLERS = ("wait", "random", "heuristic", "blind", "symptom", "oracle")
-"""Controllers that every candidate of a set with a plan book is compared with. The oracle is told the family; its plans
-were searched, so it is no upper bound."""
 
 
 def held_out_count(world: WorldConfig, config: TrialConfig, min_episodes: int) -> int:
@@ -243,7 +238,7 @@ def learned_spec(policy: Path, digest: str, keyring: Path) -> ControllerSpec:
     """Return the spec of a sealed policy, verified now and again wherever it is loaded."""
     verify(policy, Keyring(keyring), digest)
     return ControllerSpec(
-        name="learned", policy_path=str(policy), policy_digest=digest, keyring_path=str(keyring), is_decisive=True
+        name=LEARNED, policy_path=str(policy), policy_digest=digest, keyring_path=str(keyring), is_decisive=True
     )
 
 

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from simic.contracts.config import RewardConfig, TrialConfig, WorldConfig
 from simic.contracts.controllers import SEARCHED, ControllerSpec
 from simic.contracts.errors import ConfigError
-from simic.contracts.names import CANDIDATE
+from simic.contracts.names import BLIND, CANDIDATE, WAIT
 from simic.contracts.receipts import Provenance
 from simic.contracts.rewards import DEFAULT_FLAGS, FlagConfig
 from simic.contracts.state import HostIdentity
@@ -30,7 +30,6 @@ from simic.validation.table import Table, controller_rank, render_families, rend
 
 __all__ = [
     "FEW",
-    "WAIT",
     "Table",
     "crossed_estimate",
     "estimate_of",
@@ -83,7 +82,6 @@ def estimate_of(interval: Interval, config: TrialConfig, pairs: int) -> Estimate
     return Estimate(mean=interval.mean, lower=lower, upper=upper, confidence=config.confidence, n=pairs)
 
 
-WAIT = "wait"
 OnDone = Callable[[Episodes], None]
 OnStatic = Callable[[int], None]
 
@@ -281,7 +279,7 @@ def _shares_of_hindsight(
     """Return the share of hindsight's gain over ``blind`` by controller; over ``wait`` if ``blind`` takes no part."""
     if "hindsight" not in results:
         return {}
-    base = results.get("blind", results[WAIT]).test_returns
+    base = results.get(BLIND, results[WAIT]).test_returns
     gains = {name: episodes.test_returns - base for name, episodes in results.items()}
     best, config, seed = gains["hindsight"], rule.config, derive(rule.seed, "hindsight")
     found = {

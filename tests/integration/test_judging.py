@@ -17,6 +17,7 @@ from support.homes.mlflow_databases import furnished_home
 from simic.contracts.actions import Op
 from simic.contracts.batches import OP_INDEX
 from simic.contracts.config import GateConfig, NetworkConfig, RunConfig, TrialConfig, WorldConfig
+from simic.contracts.controllers import COMPARISON_CONTROLLERS
 from simic.contracts.errors import GateRejectedError, IntegrityError
 from simic.contracts.gate import GateDecision, ValidationReport, Verdict
 from simic.contracts.receipts import Provenance, TrainingReport
@@ -31,7 +32,7 @@ from simic.trust.keys import Keyring
 from simic.trust.seal import seal
 from simic.validation.episodes import Reporter
 from simic.validation.promotion_gate import decide, rejection_message
-from simic.validation.report import COMPARISON_CONTROLLERS, episodes_planned, held_out_count, held_out_hosts, validate
+from simic.validation.report import episodes_planned, held_out_count, held_out_hosts, validate
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 CONFIG = RunConfig(

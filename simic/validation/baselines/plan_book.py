@@ -12,6 +12,7 @@ from simic.contracts.config import RewardConfig, WorldConfig
 from simic.contracts.controllers import CONTROLLER_ORDER, ControllerSpec, HeuristicRules, PlanBook
 from simic.contracts.errors import ConfigError
 from simic.contracts.gate import GateDecision
+from simic.contracts.names import BLIND, HEURISTIC, ORACLE, SYMPTOM
 from simic.controllers.plans import book_path, load_plans, search_command, tree_command
 from simic.hosts.host_sets import SETS, host_set
 from simic.hosts.set_sources import set_sources
@@ -20,11 +21,9 @@ from simic.runtime.files import atomic_write
 from simic.trust.canonical import digest_of
 
 __all__ = [
-    "HEURISTIC",
     "PLAN_BOOK",
     "PLAN_CONTROLLERS",
     "REQUIRES_PLAN_BOOK",
-    "SYMPTOM",
     "as_searched",
     "book_differences",
     "book_of",
@@ -40,9 +39,7 @@ __all__ = [
     "write_book",
 ]
 
-HEURISTIC = "heuristic"
-SYMPTOM = "symptom"
-REQUIRES_PLAN_BOOK = frozenset({"blind", SYMPTOM, "oracle", "expert"})
+REQUIRES_PLAN_BOOK = frozenset({BLIND, SYMPTOM, ORACLE, "expert"})
 """Controllers that follow the plans of a book and cannot act without one."""
 PLAN_CONTROLLERS = REQUIRES_PLAN_BOOK | {HEURISTIC}
 """Controllers that use a plan book; the heuristic also has default rules."""
