@@ -13,7 +13,6 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from simic.app.comparison import compare_pairs
 from simic.app.container import Container
 from simic.app.inner_runs import open_inner
 from simic.app.judging_experience import reporter_of_comparison
@@ -43,6 +42,7 @@ from simic.runtime.progress import Advance, no_advance
 from simic.runtime.seeds import derive
 from simic.runtime.settings import config_digest
 from simic.trust.canonical import digest_of
+from simic.validation.comparison import compare_pairs
 from simic.validation.further import further_config, further_sets, further_specs
 from simic.validation.judging_keys import KEY_STARTS
 from simic.validation.recipes import Judging, compare_recipes, least_p, pairs_of
