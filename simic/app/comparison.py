@@ -74,8 +74,7 @@ def compare_until_decided(container: Container, arms: Sequence[str], split: Spli
             keys += new
             report = trial_report(
                 grown, identify(world.set, keys), world, config.trial, provenance=provenance, started_at=started_at,
-                finished_at=clock(), policy_digest=None, plans_digest=chosen.plans_digest,
-                without_book=chosen.without_book, book_differences=chosen.book_differences,
+                finished_at=clock(), policy_digest=None, book=chosen.book,
             )  # fmt: skip
             pairs = compare_pairs(report, list(combinations(chosen.specs, 2)), config.trial, looks)
             is_decided = all(pair.verdict is not Verdict.NOT_SHOWN for pair in pairs)

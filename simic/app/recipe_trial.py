@@ -212,7 +212,7 @@ class _RecipeTrial:
         """Grow the judging hosts under all policies and never growing."""
         container, config = self._container, self._container.config
         specs = {one.row: spec_of(one) for one in trained if one.training.policy_digest is not None}
-        reporter = reporter_of_comparison(container, SelectedControllers(specs, None, [], []), self._hosts)
+        reporter = reporter_of_comparison(container, SelectedControllers(specs), self._hosts)
         with container.progress.task("trials", len(self._hosts) * (len(specs) + 1)) as advance:
             return run_trials(
                 specs,

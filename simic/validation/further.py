@@ -12,8 +12,7 @@ from simic.contracts.receipts import Provenance, TrainingReport
 from simic.contracts.trials import TrialReport
 from simic.hosts.host_sets import host_set
 from simic.runtime.clock import Clock
-from simic.trust.canonical import digest_of
-from simic.validation.baselines.plan_book import book_differences, without_book
+from simic.validation.baselines.plan_book import book_use
 from simic.validation.criterion import REPORTS
 from simic.validation.episodes import Episodes, Reporter
 from simic.validation.report import comparison_specs, held_out_hosts, learned_spec
@@ -90,9 +89,7 @@ def try_further(
         provenance=provenance,
         clock=clock,
         on_done=on_done,
-        plans_digest=None if book is None else digest_of(book),
-        without_book=without_book(COMPARISON_CONTROLLERS, book),
-        book_differences=book_differences(book, config.world, config.curate.reward.basic),
+        book=book_use(COMPARISON_CONTROLLERS, book, config.world, config.curate.reward.basic),
         reporter=reporter,
         flags=config.curate.flags,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -24,14 +24,15 @@ from simic.contracts.trials import Estimate, TrialReport
 from simic.hosts.host_sets import draw_keys, host_set, identify
 from simic.hosts.rollout import Step
 from simic.runtime.clock import Clock
-from simic.trust.canonical import digest_of
 from simic.trust.keys import Keyring
 from simic.trust.seal import verify
 from simic.validation.baselines.plan_book import (
+    NO_BOOK,
     PLAN_CONTROLLERS,
     REQUIRES_PLAN_BOOK,
-    book_differences,
+    BookUse,
     book_of,
+    book_use,
     spec_without_book,
     without_book,
 )
@@ -135,12 +136,8 @@ def validate(
     if champion is not None and champion_digest is not None:
         specs[CHAMPION] = learned_spec(champion, champion_digest, keyring)
     run = JudgingRun(ordinal, figures, provenance, clock, on_done, reporter)
-    plan_book = {
-        "plans_digest": None if book is None else digest_of(book),
-        "without_book": without_book(COMPARISON_CONTROLLERS, book),
-        "book_differences": book_differences(book, config.world, config.curate.reward.basic),
-    }
-    report = _judged(training, specs, config, run, plan_book)
+    use = book_use(COMPARISON_CONTROLLERS, book, config.world, config.curate.reward.basic)
+    report = _judged(training, specs, config, run, use)
     return report.model_copy(update={"champion_digest": champion_digest, "further": list(further), "log": log})
 
 
@@ -172,7 +169,7 @@ def validate_karn(
         "consulted_by": policy.policy_digest,
         "champion_digest": None if champion is None else champion.karn_digest,
     }
-    return _judged(karn, specs, config, run, {}).model_copy(update=own)
+    return _judged(karn, specs, config, run, NO_BOOK).model_copy(update=own)
 
 
 class JudgingRun(NamedTuple):
@@ -195,12 +192,9 @@ def _judged(
     specs: Mapping[str, ControllerSpec],
     config: RunConfig,
     run: JudgingRun,
-    plan_book: Mapping[str, Any],
+    book: BookUse,
 ) -> ValidationReport:
-    """Return the trials of ``specs`` on the hosts of a judgement, and the probes of the candidate among them.
-
-    ``plan_book`` has the arguments of ``run_trials`` about the plan book.
-    """
+    """Return the trials of ``specs`` on the hosts of a judgement, and the probes of the candidate among them."""
     started_at, provenance = run.clock(), run.provenance
     trials = run_trials(
         specs,
@@ -211,9 +205,9 @@ def _judged(
         provenance=provenance,
         clock=run.clock,
         on_done=run.on_done,
+        book=book,
         reporter=run.reporter,
         flags=config.curate.flags,
-        **plan_book,
     )
     grown = _replay_episodes(specs[CANDIDATE], trials, config, provenance)
     states = live_states(grown.steps)
