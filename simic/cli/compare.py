@@ -122,9 +122,7 @@ def compare(
             "--until-decided draws the hosts in rounds, so --host-keys cannot name them; give one of them"
         )
     keys = parse_named_hosts(host_keys, {"--hosts": hosts, "--split": split})
-    extra: dict[str, object] = {} if world_set is None else {"world.set": world_set}
-    extra |= {} if hosts is None else {"trial.hosts_per_family": hosts}
-    extra |= {"trial.land": True} if land else {}
+    extra = {"world.set": world_set, "trial.hosts_per_family": hosts, "trial.land": land or None}
     named = [arm for arm in arms if not is_recipe(arm)]
     container = open_container(profile, seed, override, extra, controllers=named)
     from simic.app import comparison

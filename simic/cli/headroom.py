@@ -50,8 +50,7 @@ def headroom(
 
     Example: [bold]simic plans headroom --set varied --hosts 32[/bold]
     """
-    extra = {} if world_set is None else {"world.set": world_set}
-    container = open_container(profile, seed, override, extra, use=HomeUse.NONE)
+    container = open_container(profile, seed, override, {"world.set": world_set}, use=HomeUse.NONE)
     from simic.app import plan_books
 
     report = plan_books.measure_headroom(container, hosts)

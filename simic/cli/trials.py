@@ -125,8 +125,7 @@ def trials(
     names = None if controllers is None else [name.strip() for name in controllers.split(",") if name.strip()]
     if names == []:
         raise ConfigError(f"--controllers is empty; expected names such as {','.join(TRIAL_CONTROLLERS)}")
-    extra: dict[str, object] = {} if world_set is None else {"world.set": world_set}
-    extra |= {} if hosts is None else {"trial.hosts_per_family": hosts}
+    extra = {"world.set": world_set, "trial.hosts_per_family": hosts}
     container = open_container(profile, seed, override, extra, controllers=names or ())
     from simic.app import training
 
@@ -170,9 +169,8 @@ def search(
 
     Example: [bold]simic plans search --set own_cnn[/bold]
     """
-    extra = {} if world_set is None else {"world.set": world_set}
     use = HomeUse.MAKE if out is None else HomeUse.NONE
-    container = open_container(profile, seed, override, extra, use=use)
+    container = open_container(profile, seed, override, {"world.set": world_set}, use=use)
     from simic.app import plan_books
 
     make = plan_books.search_plans if only is None else plan_books.fit_tree
