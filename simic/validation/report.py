@@ -103,39 +103,47 @@ def episodes_planned(config: RunConfig, plans: Path | None, *, has_champion: boo
     return arms * held_out_count(config.world, config.trial, config.gate.min_episodes)
 
 
+class JudgingRun(NamedTuple):
+    """Number, places and callbacks of one judgement; candidate, opponents and settings are given apart from it."""
+
+    ordinal: int
+    """Number of the judgement, which chooses the hosts."""
+    keyring: Path
+    """Folder of the public keys that policies may be sealed with."""
+    plans: Path | None
+    """The home's folder of plan books."""
+    figures: Path
+    """Folder of the figures."""
+    provenance: Provenance
+    clock: Clock
+    on_done: Callable[[Episodes], None] | None = None
+    """Receives every chunk of episodes."""
+    reporter: Reporter | None = None
+    """Takes what lands of them."""
+
+
 def validate(
     training: TrainingReport,
     champion: Path | None,
     config: RunConfig,
+    run: JudgingRun,
     *,
-    ordinal: int,
     champion_digest: str | None,
-    keyring: Path,
-    plans: Path | None,
-    figures: Path,
-    provenance: Provenance,
-    clock: Clock,
     further: Sequence[TrialReport] = (),
     log: LogEvidence | None = None,
-    on_done: Callable[[Episodes], None] | None = None,
-    reporter: Reporter | None = None,
 ) -> ValidationReport:
     """Try the candidate of ``training`` against every opponent and the sealed ``champion``, if there is one.
 
     Raises IntegrityError unless both are, byte for byte, the policies of ``training.digest`` and ``champion_digest``.
-    ``ordinal`` is the number of the judgement, which chooses the hosts.
-    ``keyring`` holds the public keys that policies may be sealed with, ``plans`` the home's plan books; figures are
-    written to ``figures``. ``further`` holds the candidate's trials on further sets and ``log`` what logged episodes
-    say about it, which become part of the report. ``on_done`` receives every chunk of episodes, ``reporter`` what lands
-    of them.
+    ``further`` holds the candidate's trials on further sets and ``log`` what logged episodes say about it, which become
+    part of the report.
     """
-    specs, book = comparison_specs(config, plans)
-    specs[CANDIDATE] = learned_spec(Path(training.path), training.digest, keyring)
+    specs, book = comparison_specs(config, run.plans)
+    specs[CANDIDATE] = learned_spec(Path(training.path), training.digest, run.keyring)
     if (champion is None) != (champion_digest is None):
         raise ConfigError(f"the champion needs a path and a digest, found {champion} and {champion_digest}")
     if champion is not None and champion_digest is not None:
-        specs[CHAMPION] = learned_spec(champion, champion_digest, keyring)
-    run = JudgingRun(ordinal, figures, provenance, clock, on_done, reporter)
+        specs[CHAMPION] = learned_spec(champion, champion_digest, run.keyring)
     use = book_use(COMPARISON_CONTROLLERS, book, config.world, config.curate.reward.basic)
     report = _judged(training, specs, config, run, use)
     return report.model_copy(update={"champion_digest": champion_digest, "further": list(further), "log": log})
@@ -170,21 +178,6 @@ def validate_karn(
         "champion_digest": None if champion is None else champion.karn_digest,
     }
     return _judged(karn, specs, config, run, NO_BOOK).model_copy(update=own)
-
-
-class JudgingRun(NamedTuple):
-    """Number, places and callbacks of one judgement; candidate, opponents and settings are given apart from it."""
-
-    ordinal: int
-    """Number of the judgement, which chooses the hosts."""
-    figures: Path
-    """Folder of the figures."""
-    provenance: Provenance
-    clock: Clock
-    on_done: Callable[[Episodes], None] | None = None
-    """Receives every chunk of episodes."""
-    reporter: Reporter | None = None
-    """Takes what lands of them."""
 
 
 def _judged(

@@ -32,7 +32,7 @@ from simic.trust.keys import Keyring
 from simic.trust.seal import seal
 from simic.validation.episodes import Reporter
 from simic.validation.promotion_gate import decide, rejection_message
-from simic.validation.report import episodes_planned, held_out_count, held_out_hosts, validate
+from simic.validation.report import JudgingRun, episodes_planned, held_out_count, held_out_hosts, validate
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 CONFIG = RunConfig(
@@ -74,14 +74,8 @@ def judge(
         training,
         None if champion is None else Path(champion.path),
         CONFIG.model_copy(update={"world": CONFIG.world.model_copy(update=world)}),
-        ordinal=1,
+        JudgingRun(1, place.keys, place.plans, place.runs / "figures", PROVENANCE, lambda: NOW, reporter=reporter),
         champion_digest=None if champion is None else champion.digest,
-        keyring=place.keys,
-        plans=place.plans,
-        figures=place.runs / "figures",
-        provenance=PROVENANCE,
-        clock=lambda: NOW,
-        reporter=reporter,
     )
 
 
