@@ -27,6 +27,7 @@ from peers.branches import distilled, load, sequences_of
 
 from simic.contracts.config import RewardConfig, TrainConfig, WorldConfig
 from simic.contracts.controllers import ControllerSpec
+from simic.contracts.names import WAIT
 from simic.contracts.splits import Split
 from simic.contracts.state import HostIdentity
 from simic.controllers.factory import make
@@ -44,7 +45,6 @@ from simic.validation.plots import new_figure, save, style_axes
 
 SHARES = (0.125, 0.25, 0.5, 1.0)
 SETS = ("benchmark", "varied")
-WAIT = "wait"
 Floats = NDArray[np.float64]
 
 

@@ -29,6 +29,7 @@ from simic.ledgers.judgements import next_judgement
 from simic.numerics.mean_bounds import lower_bound
 from simic.numerics.spending import level
 from simic.trust.canonical import digest_of
+from simic.validation.baselines.plan_book import BookUse
 from simic.validation.criteria import commit_rate, determinism_mismatches, mean_ratio
 from simic.validation.criteria.return_over import BASELINES
 from simic.validation.episodes import Episodes
@@ -121,7 +122,7 @@ class Gate:
         drawn = {name: Episodes(*(column[rows] for column in episodes)) for name, episodes in policies.items()}
         return trial_report(
             drawn, hosts, config.world, config.trial, provenance=PROVENANCE, started_at=NOW, finished_at=NOW,
-            policy_digest=digest, plans_digest=digest_of("the shipped plan book"),
+            policy_digest=digest, book=BookUse(digest_of("the shipped plan book")),
         )  # fmt: skip
 
     def _drawn(self, side: int, ordinal: int, seed: int) -> tuple[tuple[HostIdentity, ...], NDArray[np.int64]]:

@@ -22,7 +22,7 @@ from simic.contracts.config import GateConfig, TrialConfig
 from simic.contracts.gate import ValidationReport, Verdict
 from simic.contracts.judgements import Judgement
 from simic.contracts.log_evidence import LogEvidence
-from simic.contracts.names import CANDIDATE
+from simic.contracts.names import CANDIDATE, WAIT
 from simic.contracts.receipts import Provenance
 from simic.contracts.splits import Split, split_of
 from simic.contracts.state import HostIdentity
@@ -32,7 +32,7 @@ from simic.numerics.spending import level
 from simic.replay.cut_off import CutOff
 from simic.replay.logged import EpisodeHead
 from simic.validation.criteria import CRITERIA
-from simic.validation.criterion import REPORTS, WAIT, Case
+from simic.validation.criterion import REPORTS, Case
 from simic.validation.log_evidence import LogUse, log_differences, log_evidence
 from simic.validation.off_policy import LEAST_HOSTS
 

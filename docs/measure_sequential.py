@@ -14,8 +14,8 @@ from marked_part import replace_part
 from numpy.typing import NDArray
 from scipy import stats
 
-from simic.app.comparison import BEST_ROUNDS
 from simic.numerics.sequential import anytime_p
+from simic.validation.comparison import BEST_ROUNDS
 
 PAGE = Path(__file__).with_name("trust.md")
 BEGIN, END = "<!-- measured by docs/measure_sequential.py -->", "<!-- end of the sequential tests -->"

@@ -14,7 +14,7 @@ import numpy as np
 from pydantic import Field, ValidationError
 
 from simic.contracts.base import Contract, Count, Finite, NonNegative, UnitInterval
-from simic.contracts.comparison import LEVEL, Verdict
+from simic.contracts.comparison import LEVEL, Verdict, verdict_of
 from simic.contracts.errors import ConfigError, ContractError
 from simic.contracts.trials import Estimate
 from simic.ledgers.ledger import Ledger
@@ -253,11 +253,10 @@ def _differences(
     found = []
     for arm, values, p, adjusted in zip(arms[1:], pairs, raw, holm(raw).tolist(), strict=True):
         mean, lower, upper = student_interval(values, confidence)
-        is_shown, direction = adjusted <= LEVEL and mean != 0.0, Verdict.BETTER if mean > 0.0 else Verdict.WORSE
         found.append(
             ArmDifference(
                 arm=arm,
-                verdict=direction if is_shown else Verdict.NOT_SHOWN,
+                verdict=Verdict.NOT_SHOWN if mean == 0.0 else verdict_of(mean > 0.0, adjusted),
                 difference=Estimate(mean=mean, lower=lower, upper=upper, confidence=confidence, n=len(values)),
                 p=p,
                 adjusted_p=adjusted,

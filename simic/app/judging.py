@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +15,16 @@ from simic.app.container import Container
 from simic.app.evaluation import actions_in_log, hosts_of, weighted
 from simic.app.held_out import HeldOut, held_out_episodes
 from simic.app.host_set_names import is_set
+from simic.app.judging_experience import reporter_of_judgement
 from simic.contracts.actions import HEADS
+from simic.contracts.config import WorldConfig
 from simic.contracts.controllers import ControllerSpec
 from simic.contracts.errors import ConfigError, ContractError
 from simic.contracts.gate import ValidationReport
 from simic.contracts.judgements import JudgementEntry
 from simic.contracts.karn import KarnReport, Trained
 from simic.contracts.log_evidence import LogEvidence
-from simic.contracts.names import CANDIDATE, CHAMPION, KARN, MODEL_NAME, judged_name
+from simic.contracts.names import CANDIDATE, CHAMPION, KARN, MODEL_NAME, WAIT, judged_name
 from simic.contracts.receipts import CollectionReceipt, SnapshotManifest, TrainingReport
 from simic.contracts.splits import Split
 from simic.ledgers.judgements import Subject, begin_judgement
@@ -31,15 +33,14 @@ from simic.replay.logged import Log, episode_heads, horizons_of, read_log
 from simic.snapshots.index import find_folder
 from simic.snapshots.manifest import Verify, read_manifest
 from simic.trust.canonical import digest_of
-from simic.validation.criterion import WAIT
 from simic.validation.gate_bounds import judgement_text
 from simic.validation.log_evidence import LogUse, log_evidence
 from simic.validation.log_report import LoggedCase, validate_from_log
 from simic.validation.off_policy import LEAST_HOSTS
 from simic.validation.probing import States
-from simic.validation.report import learned_spec
+from simic.validation.report import JudgingRun, learned_spec
 
-__all__ = ["begin", "check_growable", "log_beside_trials", "validate_by_reports"]
+__all__ = ["begin", "check_growable", "judging_run", "log_beside_trials", "validate_by_reports"]
 
 _LOG = logging.getLogger("simic.run")
 
@@ -65,6 +66,23 @@ def begin(
     begun = begin_judgement(container.home, subject, budget, container.keyring, signer, container.clock)
     _LOG.info("%s; %s on %s", judgement_text(begun, champion), judged_name(model, policy.digest), set_name)
     return begun
+
+
+def judging_run(
+    container: Container, policy: Trained, judgement: JudgementEntry, world: WorldConfig, advance: Callable[[int], None]
+) -> JudgingRun:
+    """Return number, places and callbacks of a judgement by trials on ``world``; ``advance`` takes finished hosts."""
+    home = container.home
+    return JudgingRun(
+        ordinal=judgement.ordinal,
+        keyring=home.keys,
+        plans=home.plans,
+        figures=home.runs / policy.digest[:16] / "figures",
+        provenance=container.provenance,
+        clock=container.clock,
+        on_done=lambda episodes: advance(len(episodes.returns)),
+        reporter=reporter_of_judgement(container, judgement, world),
+    )
 
 
 def check_growable(training: Trained) -> None:

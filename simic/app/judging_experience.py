@@ -47,7 +47,7 @@ def reporter_of_comparison(
                 f"trial.land: {', '.join(searched)} cannot land, because no controller decides there; leave it out"
             )
     arms = {name: spec.model_dump(mode="json", exclude=_PLACES) for name, spec in chosen.specs.items()}
-    made_of = {"arms": arms, "plans": chosen.plans_digest, "seed": container.seed}
+    made_of = {"arms": arms, "plans": chosen.book.plans_digest, "seed": container.seed}
     return _reporter(container, container.config.world, made_of, None)
 
 

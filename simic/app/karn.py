@@ -6,8 +6,7 @@ from pathlib import Path
 
 from simic.app.blueprint_vocabulary import vocabulary
 from simic.app.container import Container
-from simic.app.judging import begin, check_growable
-from simic.app.judging_experience import reporter_of_judgement
+from simic.app.judging import begin, check_growable, judging_run
 from simic.contracts.errors import ConfigError
 from simic.contracts.gate import ValidationReport
 from simic.contracts.karn import KarnReport
@@ -86,12 +85,5 @@ def validate(container: Container, karn: KarnReport) -> ValidationReport:
     judgement = begin(container, config.world.set, karn, rival, inputs)
     hosts = reports.held_out_count(config.world, config.trial, config.gate.min_episodes)
     with container.progress.task("validate", (3 + (champion is not None)) * hosts) as advance:
-        run = reports.JudgingRun(
-            judgement.ordinal,
-            container.home.runs / karn.digest[:16] / "figures",
-            container.provenance,
-            container.clock,
-            lambda episodes: advance(len(episodes.returns)),
-            reporter_of_judgement(container, judgement, config.world),
-        )
+        run = judging_run(container, karn, judgement, config.world, advance)
         return container.save_receipt(reports.validate_karn(karn, alone, champion, config, run))

@@ -10,7 +10,7 @@ from simic.app.trial_controllers import spec_in_set
 from simic.contracts.controllers import ControllerSpec
 from simic.contracts.episode import AttributionReport, EpisodeRecord, EpochRecord, WatchReport
 from simic.contracts.feature_ranges import OutOfRange
-from simic.contracts.names import CHAMPION
+from simic.contracts.names import CHAMPION, HEURISTIC, WAIT
 from simic.contracts.splits import Split, split_of
 from simic.contracts.state import HostIdentity
 from simic.controllers.learned_controller import LearnedController
@@ -20,14 +20,13 @@ from simic.hosts.host_sets import draw_keys, identify
 from simic.hosts.mixed_ensemble import ensemble_of
 from simic.hosts.rollout import Step, rollout
 from simic.validation.attribution import attribution_record
-from simic.validation.baselines.plan_book import HEURISTIC
 from simic.validation.episodes import episode_record, epoch_record, make_controller, score
 from simic.validation.timeline import action_timeline
-from simic.validation.trials import WAIT, trial_seed
+from simic.validation.trials import trial_seed
 
 __all__ = ["DEFAULT_CONTROLLER", "LiveEpisode", "draw_collection"]
 
-DEFAULT_CONTROLLER = "heuristic"
+DEFAULT_CONTROLLER = HEURISTIC
 """Shown if no controller is named and there is no champion."""
 
 

@@ -21,9 +21,10 @@ from simic.app.inner_runs import InnerStages, open_inner
 from simic.app.parts import take_part
 from simic.app.runs import open_run_in
 from simic.contracts.config import RunConfig
-from simic.contracts.controllers import ControllerSpec
+from simic.contracts.controllers import COMPARISON_CONTROLLERS, ControllerSpec
 from simic.contracts.errors import ConfigError, TrainingError
 from simic.contracts.gate import Verdict
+from simic.contracts.names import WAIT
 from simic.contracts.proof import Proof, ProofStatic, ProofTraining, ProofTrial
 from simic.contracts.receipts import Receipt
 from simic.contracts.splits import Split
@@ -36,15 +37,15 @@ from simic.runtime.progress import Advance, no_advance
 from simic.runtime.seeds import derive
 from simic.runtime.settings import config_digest
 from simic.trust.canonical import digest_of
-from simic.validation.baselines.plan_book import without_book
+from simic.validation.baselines.plan_book import BookUse, book_use
 from simic.validation.baselines.static_network import SAME, grow_rivals
 from simic.validation.compute import compute_shares
 from simic.validation.episodes import Effort, Episodes
 from simic.validation.host_sizes import host_sizes
 from simic.validation.judging_keys import KEY_STARTS
 from simic.validation.proof import Tried, compare
-from simic.validation.report import COMPARISON_CONTROLLERS, comparison_specs, learned_spec
-from simic.validation.trials import WAIT, grow_all
+from simic.validation.report import comparison_specs, learned_spec
+from simic.validation.trials import grow_all
 
 __all__ = ["ProofRequest", "prove"]
 
@@ -82,10 +83,7 @@ class _Arena(NamedTuple):
     """Digest of the world: code version and settings do not cover installed families, nor data that hosts read."""
     specs: dict[str, ControllerSpec]
     """Baselines."""
-    plans_digest: str | None
-    """Digest of the plan book that they follow."""
-    without_book: list[str]
-    """Consequences of a missing book or tree."""
+    book: BookUse
 
 
 def prove(container: Container, request: ProofRequest) -> Proof:
@@ -135,7 +133,7 @@ class _Proof:
                     self._try_policies(trained[on, None], self._arenas[name], baselines[name][WAIT]),
                     self._try_strangers(trained, self._arenas[name], baselines[name][WAIT]) if on == name else {},
                     config.trial,
-                    self._arenas[name].without_book,
+                    self._arenas[name].book.without_book,
                 )
                 for on, name in [*((name, name) for name in request.sets), *also]
             ]
@@ -174,8 +172,7 @@ class _Proof:
             identify(set_name, keys),
             digest_of(world_identity(config.world)),
             specs,
-            None if book is None else digest_of(book),
-            without_book(COMPARISON_CONTROLLERS, book),
+            book_use(COMPARISON_CONTROLLERS, book, config.world, config.curate.reward.basic),
         )
 
     def _try_baselines(self, arena: _Arena) -> dict[str, ProofTrial]:
@@ -218,7 +215,7 @@ class _Proof:
             "world_digest": arena.world_digest,
             "controller": label,
             "policy_digest": policy_digest,
-            "plans_digest": arena.plans_digest if policy_digest is None else None,
+            "plans_digest": arena.book.plans_digest if policy_digest is None else None,
             "host_keys": [host.key for host in hosts],
         }
 
@@ -294,7 +291,7 @@ class _Proof:
             "set": set_name,
             "without": without,
             "world_digest": self._arenas[set_name].world_digest,
-            "plans_digest": self._arenas[set_name].plans_digest,
+            "plans_digest": self._arenas[set_name].book.plans_digest,
         }
 
         def make() -> ProofTraining:

@@ -13,7 +13,6 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from simic.app.comparison import compare_pairs
 from simic.app.container import Container
 from simic.app.inner_runs import open_inner
 from simic.app.judging_experience import reporter_of_comparison
@@ -27,6 +26,7 @@ from simic.contracts.comparison import LEVEL
 from simic.contracts.config import RunConfig
 from simic.contracts.continual import require_policy
 from simic.contracts.errors import ConfigError
+from simic.contracts.names import WAIT
 from simic.contracts.receipts import SnapshotManifest
 from simic.contracts.recipes import RecipeArm, RecipeComparison, RecipePolicy, RecipeTraining
 from simic.contracts.splits import Split
@@ -42,11 +42,12 @@ from simic.runtime.progress import Advance, no_advance
 from simic.runtime.seeds import derive
 from simic.runtime.settings import config_digest
 from simic.trust.canonical import digest_of
+from simic.validation.comparison import compare_pairs
 from simic.validation.further import further_config, further_sets, further_specs
 from simic.validation.judging_keys import KEY_STARTS
 from simic.validation.recipes import Judging, compare_recipes, least_p, pairs_of
 from simic.validation.report import comparison_specs
-from simic.validation.trials import WAIT, run_trials
+from simic.validation.trials import run_trials
 
 __all__ = ["RecipeRequest", "compare"]
 
@@ -211,7 +212,7 @@ class _RecipeTrial:
         """Grow the judging hosts under all policies and never growing."""
         container, config = self._container, self._container.config
         specs = {one.row: spec_of(one) for one in trained if one.training.policy_digest is not None}
-        reporter = reporter_of_comparison(container, SelectedControllers(specs, None, [], []), self._hosts)
+        reporter = reporter_of_comparison(container, SelectedControllers(specs), self._hosts)
         with container.progress.task("trials", len(self._hosts) * (len(specs) + 1)) as advance:
             return run_trials(
                 specs,

@@ -11,8 +11,8 @@ from uuid import uuid4
 
 from simic.app.blueprint_vocabulary import vocabulary
 from simic.app.container import Container
-from simic.app.judging import begin, check_growable, log_beside_trials, validate_by_reports
-from simic.app.judging_experience import reporter_of_comparison, reporter_of_judgement
+from simic.app.judging import begin, check_growable, judging_run, log_beside_trials, validate_by_reports
+from simic.app.judging_experience import reporter_of_comparison
 from simic.app.live_episode import draw_collection
 from simic.app.timelines import check_plot
 from simic.app.training_hosts import drawing_alone, training_keys
@@ -25,7 +25,7 @@ from simic.contracts.controllers import ControllerSpec, PlanBook
 from simic.contracts.errors import ConfigError, HopelessError
 from simic.contracts.gate import ValidationReport
 from simic.contracts.judgements import JudgementEntry
-from simic.contracts.names import CHAMPION
+from simic.contracts.names import CHAMPION, WAIT
 from simic.contracts.receipts import CollectionReceipt, SnapshotManifest, TrainingReport
 from simic.contracts.splits import Split
 from simic.contracts.trials import TrialReport
@@ -349,17 +349,10 @@ def validate(
             training,
             champion_path,
             config,
-            ordinal=judgement.ordinal,
+            judging_run(container, training, judgement, config.world, advance),
             champion_digest=champion,
-            keyring=home.keys,
-            plans=home.plans,
-            figures=home.runs / training.digest[:16] / "figures",
-            provenance=container.provenance,
-            clock=container.clock,
             further=further,
             log=log_beside_trials(container, training),
-            on_done=lambda episodes: advance(len(episodes.returns)),
-            reporter=reporter_of_judgement(container, judgement, config.world),
         )
     return container.save_receipt(report)
 
@@ -420,17 +413,7 @@ def try_further(container: Container, policy: TrainingReport, champion: str | No
     arms = len(further_specs(config, home.plans)[0]) + 1
     count = reports.held_out_count(config.world, config.trial, min_episodes=0)
     with container.progress.task(f"trials on {set_name}", arms * count) as advance:
-        report = _try_further(
-            policy,
-            config,
-            ordinal=judgement.ordinal,
-            keyring=home.keys,
-            plans=home.plans,
-            provenance=container.provenance,
-            clock=container.clock,
-            on_done=lambda episodes: advance(len(episodes.returns)),
-            reporter=reporter_of_judgement(container, judgement, config.world),
-        )
+        report = _try_further(policy, config, judging_run(container, policy, judgement, config.world, advance))
     return container.save_receipt(report)
 
 
@@ -468,8 +451,8 @@ def run_trials(
         host_keys = draw_keys(world.set, split, count, start)
     chosen, hosts = select_controllers(container, controllers), identify(world.set, host_keys)
     reporter = reporter_of_comparison(container, chosen, hosts) if may_land else None
-    total = len(host_keys) * len({*chosen.specs, "wait"})
-    total += len(host_keys) * len(chosen.specs.keys() - {"wait"}) if with_static else 0
+    total = len(host_keys) * len({*chosen.specs, WAIT})
+    total += len(host_keys) * len(chosen.specs.keys() - {WAIT}) if with_static else 0
     with container.progress.task("trials", total) as advance:
         report = trials.run_trials(
             chosen.specs,
@@ -480,9 +463,7 @@ def run_trials(
             provenance=container.provenance,
             clock=container.clock,
             on_done=lambda episodes: advance(len(episodes.returns)),
-            plans_digest=chosen.plans_digest,
-            without_book=chosen.without_book,
-            book_differences=chosen.book_differences,
+            book=chosen.book,
             rent_factors=rent_factors,
             on_static=advance if with_static else None,
             reporter=reporter,

@@ -6,25 +6,22 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from simic.app.container import Container
-from simic.contracts.controllers import SEARCHED, ControllerSpec, PlanBook
+from simic.contracts.controllers import SEARCHED, TRIAL_CONTROLLERS, ControllerSpec, PlanBook
 from simic.contracts.errors import ConfigError
 from simic.contracts.names import CHAMPION
 from simic.controllers.plans import symptom_tree
-from simic.trust.canonical import digest_of
 from simic.validation.baselines.plan_book import (
+    NO_BOOK,
     PLAN_CONTROLLERS,
     REQUIRES_PLAN_BOOK,
-    book_differences,
+    BookUse,
     book_of,
+    book_use,
     current_book,
     spec_without_book,
-    without_book,
 )
 
-__all__ = ["TRIAL_CONTROLLERS", "SelectedControllers", "select_controllers", "spec_in_set"]
-
-TRIAL_CONTROLLERS = ("wait", "random", "heuristic", "blind", "symptom", "oracle", CHAMPION)
-"""Controllers of trials if none are named."""
+__all__ = ["SelectedControllers", "select_controllers", "spec_in_set"]
 
 
 class SelectedControllers(NamedTuple):
@@ -32,12 +29,7 @@ class SelectedControllers(NamedTuple):
 
     specs: dict[str, ControllerSpec]
     """Specs by name of the row."""
-    plans_digest: str | None
-    """Digest of the plan book that some of them follow."""
-    without_book: list[str]
-    """Consequences of a missing plan book or tree: controllers left out, and the heuristic on its default rules."""
-    book_differences: list[str]
-    """Settings in which the home differs from those that the plan book was searched with."""
+    book: BookUse = NO_BOOK
 
 
 def select_controllers(container: Container, controllers: Sequence[str] | None) -> SelectedControllers:
@@ -54,10 +46,10 @@ def select_controllers(container: Container, controllers: Sequence[str] | None) 
         names.remove(CHAMPION)
     is_named = controllers is not None and bool(REQUIRES_PLAN_BOOK & set(names))
     book = _book(container, is_named=is_named) if PLAN_CONTROLLERS & set(names) else None
-    missing = without_book(names, book)
-    if is_named and missing and book is not None:
+    use = book_use(names, book, container.config.world, container.config.curate.reward.basic)
+    if is_named and use.without_book and book is not None:
         symptom_tree(book, container.config.world.images)
-    names = [name for name in names if name not in REQUIRES_PLAN_BOOK & set(missing)]
+    names = [name for name in names if name not in REQUIRES_PLAN_BOOK & set(use.without_book)]
     specs: dict[str, ControllerSpec] = {}
     for name in names:
         if name in SEARCHED:
@@ -66,8 +58,7 @@ def select_controllers(container: Container, controllers: Sequence[str] | None) 
         spec = container.policies.spec(name, is_decisive=True)
         spec = spec if book is not None else spec_without_book(spec)
         specs[container.policies.label(name, spec)] = spec
-    differences = book_differences(book, container.config.world, container.config.curate.reward.basic)
-    return SelectedControllers(specs, None if book is None else digest_of(book), missing, differences)
+    return SelectedControllers(specs, use)
 
 
 def spec_in_set(container: Container, name: str) -> ControllerSpec:

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import quote
 
-from simic.cli.compare import interval, pairs_table
+from simic.cli.compare import pairs_table
 from simic.cli.console import short, visible
 from simic.contracts.comparison import LEVEL
 from simic.contracts.recipes import RecipeComparison
 from simic.runtime.files import atomic_write
-from simic.validation.table import Table, escape_markdown, fenced, markdown, percent
+from simic.validation.table import Table, escape_markdown, fenced, interval, markdown, percent
 
 __all__ = ["Section", "sections", "write_page"]
 

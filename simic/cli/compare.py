@@ -29,7 +29,7 @@ from simic.cli.recipes import RECIPE_HELP, is_recipe, parse_recipe
 from simic.cli.tables import cost_table, numbers_table, search_table
 from simic.contracts.errors import ConfigError
 from simic.contracts.splits import Split
-from simic.validation.table import SCORED_MARK, SCORED_NOTE, Table
+from simic.validation.table import SCORED_NOTE, Table, interval, marked
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,9 +37,8 @@ if TYPE_CHECKING:
     from simic.app.container import Container
     from simic.contracts.comparison import Comparison, PairComparison
     from simic.contracts.recipes import RecipeComparison
-    from simic.contracts.trials import Estimate
 
-__all__ = ["PairPlot", "add_to", "draw", "interval", "pairs_table", "show_run"]
+__all__ = ["PairPlot", "add_to", "draw", "pairs_table", "show_run"]
 
 PairPlot: TypeAlias = Annotated[
     Path | None,
@@ -123,9 +122,7 @@ def compare(
             "--until-decided draws the hosts in rounds, so --host-keys cannot name them; give one of them"
         )
     keys = parse_named_hosts(host_keys, {"--hosts": hosts, "--split": split})
-    extra: dict[str, object] = {} if world_set is None else {"world.set": world_set}
-    extra |= {} if hosts is None else {"trial.hosts_per_family": hosts}
-    extra |= {"trial.land": True} if land else {}
+    extra = {"world.set": world_set, "trial.hosts_per_family": hosts, "trial.land": land or None}
     named = [arm for arm in arms if not is_recipe(arm)]
     container = open_container(profile, seed, override, extra, controllers=named)
     from simic.app import comparison
@@ -184,7 +181,7 @@ def pairs_table(pairs: Sequence[PairComparison]) -> Table:
             pair.controller,
             pair.against,
             pair.verdict.value,
-            _marked(pair, interval(pair.difference)),
+            *marked(pair.scored_by, interval(pair.difference)),
             f"{pair.adjusted_p:.4f}",
             f"{pair.probability_of_improvement:.2f}",
             "nothing" if pair.detectable is None else f"{pair.detectable:.1f}",
@@ -197,15 +194,10 @@ def pairs_table(pairs: Sequence[PairComparison]) -> Table:
 def _families(pairs: Sequence[PairComparison]) -> Table:
     names = list(dict.fromkeys(name for pair in pairs for name in pair.by_family))
     rows: list[tuple[str, ...]] = [
-        (pair.controller, pair.against, *(_marked(pair, interval(pair.by_family[name])) for name in names))
+        (pair.controller, pair.against, *marked(pair.scored_by, *(interval(pair.by_family[name]) for name in names)))
         for pair in pairs
     ]
     return Table(("controller", "against", *names), rows)
-
-
-def _marked(pair: PairComparison, cell: str) -> str:
-    """Return a difference of returns, marked if they end with the test accuracy."""
-    return cell if pair.scored_by == "validation" else f"{cell}{SCORED_MARK}"
 
 
 def show_run(run_id: str | None) -> None:
@@ -221,8 +213,3 @@ def draw(found: Comparison | RecipeComparison, plot: Path | None) -> list[str]:
     from simic.validation.comparison_plot import draw_comparison  # loads matplotlib
 
     return [f"wrote {draw_comparison(found, plot)}"]
-
-
-def interval(found: Estimate) -> str:
-    """Return a difference in points with its interval."""
-    return f"{found.mean:+.1f} [{found.lower:+.1f}, {found.upper:+.1f}]"

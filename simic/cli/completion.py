@@ -17,7 +17,7 @@ import typer
 
 from simic.contracts.controllers import CONTROLLER_ORDER, SEARCHED
 from simic.contracts.errors import ConfigError
-from simic.contracts.names import CANDIDATE, CHAMPION, KARN, MODEL_NAME, MODELS
+from simic.contracts.names import CANDIDATE, CHAMPION, KARN, LEARNED, MODEL_NAME, MODELS
 from simic.controllers.plugins import CONTROLLERS
 from simic.hosts.host_sets import SETS
 from simic.hosts.plugins import family_names
@@ -27,7 +27,7 @@ from simic.runtime.settings import profile_names
 
 __all__ = ["NAMED", "controller_list", "controllers", "models", "policies", "profiles", "sets", "snapshots", "starts"]
 
-_NOT_NAMED = frozenset({"schedule", "learned", CHAMPION, CANDIDATE, *SEARCHED})
+_NOT_NAMED = frozenset({"schedule", LEARNED, CHAMPION, CANDIDATE, *SEARCHED})
 NAMED = tuple(name for name in dict.fromkeys([*CONTROLLER_ORDER, *CONTROLLERS.names()]) if name not in _NOT_NAMED)
 """Controllers that need no parameter; installed ones last."""
 _FOLDER = re.compile(r"[0-9a-f]{16,64}")

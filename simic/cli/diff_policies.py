@@ -77,8 +77,7 @@ def diff_policies(
     """
     if out is not None and (out.suffix.lower() != ".html" or out.is_dir()):
         raise ConfigError(f"--out expects the name of an .html file, found {str(out)!r}")
-    extra = {} if world_set is None else {"world.set": world_set}
-    container = open_container(profile, seed, override, extra, controllers=[first, second])
+    container = open_container(profile, seed, override, {"world.set": world_set}, controllers=[first, second])
     from simic.app.policy_difference import DifferenceChoice, compare_policies, log_difference
 
     choice = DifferenceChoice(first, second, snapshot, episodes, grown, out)

@@ -13,8 +13,8 @@ from simic.cli.console import cell, emit
 from simic.cli.options import AsJson, Overrides, ProfileName, Seed, SetName, open_container, whole_number
 from simic.contracts.controllers import Plan
 from simic.contracts.headroom import FEWEST_HOSTS, FamilyHeadroom, Headroom
-from simic.contracts.trials import Estimate
 from simic.runtime.home import HomeUse
+from simic.validation.table import interval
 
 __all__ = ["headroom", "headroom_tables"]
 
@@ -50,8 +50,7 @@ def headroom(
 
     Example: [bold]simic plans headroom --set varied --hosts 32[/bold]
     """
-    extra = {} if world_set is None else {"world.set": world_set}
-    container = open_container(profile, seed, override, extra, use=HomeUse.NONE)
+    container = open_container(profile, seed, override, {"world.set": world_set}, use=HomeUse.NONE)
     from simic.app import plan_books
 
     report = plan_books.measure_headroom(container, hosts)
@@ -65,9 +64,9 @@ def headroom_tables(report: Headroom) -> Group:
     chosen = _table(f"{each} hosts per family of set {report.set}: one half chooses, the other measures",
                     "family", "best plan of one half", "there", "on the other half", "best of each host")  # fmt: skip
     for name, found in (*families, (_ONE_PLAN, report.all_families)):
-        there, rest, own = f"{found.when_chosen:+.1f}", _gain(found.over_wait), _gain(found.hindsight)
+        there, rest, own = f"{found.when_chosen:+.1f}", interval(found.over_wait), interval(found.hindsight)
         chosen.add_row(*map(cell, (name, _named(found.chosen), there, rest, own)))
-    chosen.add_row(*map(cell, (_PLAN_EACH, "", "", _gain(report.plan_per_family), "")))
+    chosen.add_row(*map(cell, (_PLAN_EACH, "", "", interval(report.plan_per_family), "")))
     plans = _table("Best plans and the worst one, over all hosts", "family", "plan", "over never growing")
     for name, found in families:
         for label, plan, gain in _extremes(name, found):
@@ -79,15 +78,11 @@ def _extremes(name: str, found: FamilyHeadroom) -> Iterator[tuple[str, str, str]
     """Yield family, plan and gain of the best plans and of the worst one."""
     shown = found.plans if len(found.plans) <= _SHOWN else [*found.plans[:_SHOWN], found.plans[-1]]
     for row, one in enumerate(shown):
-        yield "" if row else name, _named(one.plan), _gain(one.over_wait)
+        yield "" if row else name, _named(one.plan), interval(one.over_wait)
 
 
 def _named(plan: Plan) -> str:
     return ", ".join(f"{one.blueprint} in slot {one.slot} at {one.epoch}" for one in plan.seeds) or "never grow"
-
-
-def _gain(found: Estimate) -> str:
-    return f"{found.mean:+.1f} [{found.lower:+.1f}, {found.upper:+.1f}]"
 
 
 def _table(title: str, *columns: str) -> Table:

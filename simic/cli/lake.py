@@ -72,9 +72,8 @@ def retain(
 
     Example: [bold]simic lake retain --max-age-days 90 --max-bytes 50000000000[/bold]
     """
-    container = open_container(
-        profile, overrides=override, extra=_given(max_age_days=max_age_days, max_bytes=max_bytes)
-    )
+    limits = {"lake.max_age_days": max_age_days, "lake.max_bytes": max_bytes}
+    container = open_container(profile, overrides=override, extra=limits)
     if container.config.lake.max_age_days is None and container.config.lake.max_bytes is None:
         raise ConfigError(
             "no limit is set: give --max-age-days or --max-bytes, or set lake.max_age_days or lake.max_bytes"
@@ -99,15 +98,8 @@ def vacuum(
     A report without such an id lands again if it is delivered again. Ingest runs this automatically. A query that runs
     longer than the grace period may fail and can be repeated.
     """
-    _show(
-        open_container(profile, overrides=override, extra=_given(grace_minutes=grace_minutes)).maintenance.vacuum(),
-        as_json,
-    )
-
-
-def _given(**settings: float | None) -> dict[str, object]:
-    """Return the given flags as settings of the lake, so that the same bounds apply."""
-    return {f"lake.{name}": value for name, value in settings.items() if value is not None}
+    container = open_container(profile, overrides=override, extra={"lake.grace_minutes": grace_minutes})
+    _show(container.maintenance.vacuum(), as_json)
 
 
 def _show(result: Contract, as_json: bool) -> None:

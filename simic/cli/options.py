@@ -244,11 +244,12 @@ def open_container(
     """Return the container of one verb for its home; only ``use`` MAKE creates a home.
 
     Verbs call this before they import what loads torch, which takes seconds, so that a name that does not exist is
-    answered at once. ``extra`` holds settings that options of their own give; an error names the option.
-    ``controllers`` are names of controllers and policies.
+    answered at once. ``extra`` holds settings that options of their own give, None for an option that was not given; an
+    error names the option. ``controllers`` are names of controllers and policies.
     """
-    flags = {name: _FLAGS.get(name) or "--" + name.rpartition(".")[2].replace("_", "-") for name in extra or {}}
-    config = load_profile(profile, {**parse_overrides(overrides or ()), **(extra or {})}, flags)
+    given = {name: value for name, value in (extra or {}).items() if value is not None}
+    flags = {name: _FLAGS.get(name) or "--" + name.rpartition(".")[2].replace("_", "-") for name in given}
+    config = load_profile(profile, {**parse_overrides(overrides or ()), **given}, flags)
     check_run(config)
     check_words(controllers)
     from simic.app.container import Container

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from urllib.parse import quote
 
 from simic.cli.console import short, visible
-from simic.contracts.proof import Proof, ProofLeftOut, ProofRow, ProofSeed, ProofSet
-from simic.contracts.trials import Estimate
+from simic.contracts.proof import Proof, ProofLeftOut, ProofSeed, ProofSet
 from simic.validation.baselines.plan_book import missing_book_message
 from simic.validation.table import (
     COST_COLUMNS,
@@ -21,7 +20,9 @@ from simic.validation.table import (
     Table,
     fenced,
     in_percent_points,
+    interval,
     markdown,
+    marked,
     percent,
     rent_header,
     searched_cells,
@@ -107,8 +108,13 @@ def controllers_table(found: ProofSet) -> Table:
     rows: list[tuple[str, ...]] = [
         (
             row.controller,
-            *_marked(row, f"{row.mean_return:.1f}", _points(row.over_wait), _points(found.over.get(row.controller))),
-            f"{100 * row.test_accuracy:.1f} %",
+            *marked(
+                row.scored_by,
+                f"{row.mean_return:.1f}",
+                interval(row.over_wait),
+                interval(found.over.get(row.controller)),
+            ),
+            percent(row.test_accuracy),
             f"{row.parameters:.0f}",
         )
         for row in found.rows
@@ -137,7 +143,7 @@ def rents_table(found: ProofSet) -> Table:
     """Return one row per controller but ``wait``: what it gains over ``wait`` at each rent, in points."""
     header = ("controller", *map(rent_header, found.rent_factors))
     rows = [row for row in found.rows if row.over_wait is not None]
-    return Table(header, [(row.controller, *_marked(row, *map(_points, row.by_rent))) for row in rows])
+    return Table(header, [(row.controller, *marked(row.scored_by, *map(interval, row.by_rent))) for row in rows])
 
 
 def searched_table(found: ProofSet) -> Table | None:
@@ -195,8 +201,8 @@ def _seeds_table(found: ProofSet) -> Table:
             str(one.seed),
             "-" if one.policy_digest is None else short(one.policy_digest),
             "failed" if one.failure is not None else "accepted" if one.accepted else "rejected",
-            *(_points(one.over[name]) for name in others),
-            f"{100 * one.test_accuracy:.1f} %",
+            *(interval(one.over[name]) for name in others),
+            percent(one.test_accuracy),
             f"{one.parameters:.0f}",
             str(one.illegal_actions),
             str(one.governor_events),
@@ -227,7 +233,7 @@ def _families_table(found: ProofSet) -> Table:
     rows = [row for row in found.rows if row.over_wait is not None]
     header = ("family", "hosts", *(row.controller for row in rows))
     body = [
-        (name, str(count), *(_marked(row, _points(row.by_family[name]))[0] for row in rows))
+        (name, str(count), *(marked(row.scored_by, interval(row.by_family[name]))[0] for row in rows))
         for name, count in found.families.items()
     ]
     return Table(header, body)
@@ -243,9 +249,9 @@ def left_out_table(found: ProofSet) -> Table:
         (
             one.family,
             str(one.hosts),
-            _points(one.left_out),
-            _points(one.trained_with),
-            _points(one.difference),
+            interval(one.left_out),
+            interval(one.trained_with),
+            interval(one.difference),
             *(f"{one.baselines[name].mean:+.1f}" for name in others),
             _verdicts(one, len(found.seeds)),
         )
@@ -257,12 +263,3 @@ def left_out_table(found: ProofSet) -> Table:
 def _verdicts(one: ProofLeftOut, seeds: int) -> str:
     failed = f", {one.failures} failed" if one.failures else ""
     return f"{one.accepted} of {seeds} accepted{failed}"
-
-
-def _marked(row: ProofRow, *cells: str) -> tuple[str, ...]:
-    """Return cells of returns, marked if they end with the test accuracy."""
-    return cells if row.scored_by == "validation" else tuple(f"{cell}{SCORED_MARK}" for cell in cells)
-
-
-def _points(estimate: Estimate | None) -> str:
-    return "-" if estimate is None else f"{estimate.mean:+.1f} [{estimate.lower:+.1f}, {estimate.upper:+.1f}]"

@@ -74,7 +74,7 @@ def collect(
 
     Example: [bold]simic collect --controller heuristic --host-keys 0:50 --plot heuristic.png[/bold]
     """
-    extra = {} if world_set is None else {"world.set": world_set}
+    extra = {"world.set": world_set}
     keys = None if host_keys is None else parse_host_keys(host_keys)
     container = open_container(profile, seed, override, extra, spool, use=HomeUse.MAKE, controllers=[controller])
     from simic.app import training
@@ -128,11 +128,10 @@ def curate(
 
     Example: [bold]simic curate --reward shaped -o curate.reward.potential=3[/bold]
     """
-    extra = {} if reward is None else {"curate.reward.family": reward}
     from simic.app import data
     from simic.curation.run import why_empty
 
-    receipt = data.curate(open_container(profile, seed, override, extra))
+    receipt = data.curate(open_container(profile, seed, override, {"curate.reward.family": reward}))
 
     def show(console: Console) -> None:
         console.print(receipt_lines(receipt))
@@ -208,7 +207,7 @@ def validate(
     With --model karn, the champion consulting a Karn is compared with the champion alone, and with the champion
     consulting the promoted Karn if there is one. The judgement counts in the same error budget.
     """
-    container = open_container(profile, seed, override, {"trial.land": True} if land else {})
+    container = open_container(profile, seed, override, {"trial.land": land or None})
     from simic.app import artifacts, karn, training
 
     if model == KARN:

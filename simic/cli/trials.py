@@ -28,6 +28,7 @@ from simic.cli.options import (
     whole_number,
 )
 from simic.cli.tables import cost_table, family_table, rent_table, search_table, static_table, trial_table
+from simic.contracts.controllers import COMPARISON_CONTROLLERS, TRIAL_CONTROLLERS
 from simic.contracts.errors import ConfigError
 from simic.contracts.names import CHAMPION
 from simic.contracts.splits import Split
@@ -35,9 +36,6 @@ from simic.runtime.home import HomeUse
 from simic.validation.table import RENT_FACTORS
 
 __all__ = ["add_to"]
-
-TRIAL_CONTROLLERS = "wait,random,heuristic,blind,symptom,oracle,champion"
-"""Controllers of trials if ``--controllers`` is not given."""
 
 
 class BookPart(str, Enum):
@@ -73,7 +71,7 @@ def trials(
         typer.Option(
             help=f"Comma-separated controllers ({CONTROLLER_NAMES}) or policies ({POLICY_NAMES}; {CONSULTING_HELP}). "
             f"Also simulate and hindsight, which search: {SEARCHED_HELP}. "
-            "wait always takes part. Default: wait, random, heuristic, blind, symptom, oracle and champion. blind, "
+            f"wait always takes part. Default: {', '.join(COMPARISON_CONTROLLERS)} and {CHAMPION}. blind, "
             "symptom and oracle are left out if the set has no plan book; champion, if no policy has been promoted.",
             autocompletion=completion.controller_list,
         ),
@@ -126,9 +124,8 @@ def trials(
     keys = parse_named_hosts(host_keys, {"--hosts": hosts, "--split": split, "--draw": draw})
     names = None if controllers is None else [name.strip() for name in controllers.split(",") if name.strip()]
     if names == []:
-        raise ConfigError(f"--controllers is empty; expected names such as {TRIAL_CONTROLLERS}")
-    extra: dict[str, object] = {} if world_set is None else {"world.set": world_set}
-    extra |= {} if hosts is None else {"trial.hosts_per_family": hosts}
+        raise ConfigError(f"--controllers is empty; expected names such as {','.join(TRIAL_CONTROLLERS)}")
+    extra = {"world.set": world_set, "trial.hosts_per_family": hosts}
     container = open_container(profile, seed, override, extra, controllers=names or ())
     from simic.app import training
 
@@ -172,9 +169,8 @@ def search(
 
     Example: [bold]simic plans search --set own_cnn[/bold]
     """
-    extra = {} if world_set is None else {"world.set": world_set}
     use = HomeUse.MAKE if out is None else HomeUse.NONE
-    container = open_container(profile, seed, override, extra, use=use)
+    container = open_container(profile, seed, override, {"world.set": world_set}, use=use)
     from simic.app import plan_books
 
     make = plan_books.search_plans if only is None else plan_books.fit_tree

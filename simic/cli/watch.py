@@ -87,9 +87,8 @@ def watch(
     `simic.Policy.explain` does. In a pipe it prints a plain line per epoch, with --json one document. Nothing is put on
     the bus, and the return equals that of `simic trials` for the same host.
     """
-    extra = {} if world_set is None else {"world.set": world_set}
     named = [] if controller is None else [controller]
-    container = open_container(profile, seed, override, extra, use=HomeUse.LOOK, controllers=named)
+    container = open_container(profile, seed, override, {"world.set": world_set}, use=HomeUse.LOOK, controllers=named)
     from simic.app.live_episode import LiveEpisode
 
     watched = LiveEpisode(container, controller, key)

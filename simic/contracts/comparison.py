@@ -11,7 +11,7 @@ from simic.contracts.base import Contract, NonNegative, Positive, UnitInterval
 from simic.contracts.receipts import Text
 from simic.contracts.trials import Estimate, TrialReport
 
-__all__ = ["LEVEL", "Comparison", "PairComparison", "SequentialStop", "Verdict"]
+__all__ = ["LEVEL", "Comparison", "PairComparison", "SequentialStop", "Verdict", "verdict_of"]
 
 LEVEL = 0.05
 """Largest adjusted p value of a difference that counts as shown."""
@@ -23,6 +23,13 @@ class Verdict(str, Enum):
     BETTER = "better"
     WORSE = "worse"
     NOT_SHOWN = "no difference shown"
+
+
+def verdict_of(is_better: bool, adjusted_p: float) -> Verdict:
+    """Return the verdict on a pair by the sign of its difference and the p value, adjusted for all pairs."""
+    if adjusted_p > LEVEL:
+        return Verdict.NOT_SHOWN
+    return Verdict.BETTER if is_better else Verdict.WORSE
 
 
 class PairComparison(Contract):

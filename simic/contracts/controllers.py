@@ -10,13 +10,26 @@ from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, mod
 from simic.contracts.actions import AlphaCurve, BlueprintName
 from simic.contracts.base import Contract, Count, Digest, Finite
 from simic.contracts.config import GovernorConfig, LifecycleConfig, RewardConfig
-from simic.contracts.names import CANDIDATE, CHAMPION, consulting_name
+from simic.contracts.names import (
+    BLIND,
+    CANDIDATE,
+    CHAMPION,
+    HEURISTIC,
+    LEARNED,
+    ORACLE,
+    RANDOM,
+    SYMPTOM,
+    WAIT,
+    consulting_name,
+)
 from simic.contracts.state import HISTORY_EPOCHS
 from simic.contracts.trials import Estimate
 
 __all__ = [
+    "COMPARISON_CONTROLLERS",
     "CONTROLLER_ORDER",
     "SEARCHED",
+    "TRIAL_CONTROLLERS",
     "ControllerSpec",
     "FittedTree",
     "HeuristicRules",
@@ -30,10 +43,15 @@ __all__ = [
 ]
 
 CONTROLLER_ORDER = (
-    "wait", "random", "explore", "complete", "schedule", "heuristic", "blind", "symptom", "oracle", "expert",
-    "simulate", "hindsight", "learned", CHAMPION, CANDIDATE,
+    WAIT, RANDOM, "explore", "complete", "schedule", HEURISTIC, BLIND, SYMPTOM, ORACLE, "expert", "simulate",
+    "hindsight", LEARNED, CHAMPION, CANDIDATE,
 )  # fmt: skip
 """Order in which controllers are shown: in receipts, tables, plots and worked queries."""
+COMPARISON_CONTROLLERS = (WAIT, RANDOM, HEURISTIC, BLIND, SYMPTOM, ORACLE)
+"""Controllers that every candidate of a set with a plan book is compared with. The oracle is told the family; its plans
+were searched, so it is no upper bound."""
+TRIAL_CONTROLLERS = (*COMPARISON_CONTROLLERS, CHAMPION)
+"""Controllers of trials if none are named."""
 SEARCHED = ("simulate", "hindsight")
 """Arms of comparisons that grow several episodes on every host and take the one with the best return. They are no
 controllers: their choice needs the end of an episode."""

@@ -4,20 +4,26 @@ from __future__ import annotations
 
 __all__ = [
     "ALONE",
+    "BLIND",
     "CANDIDATE",
     "CHAMPION",
     "CHAMPION_REFERENCE",
     "FIELD_REPORTS",
     "FIELD_REPORT_TYPE",
+    "HEURISTIC",
     "KARN",
     "KEY_LIMIT",
     "LEARNED",
     "MODELS",
     "MODEL_NAME",
+    "ORACLE",
     "POLICY_UPDATES",
     "POLICY_UPDATE_TYPE",
+    "RANDOM",
     "REFERENCE_PREFIX",
     "STAGED",
+    "SYMPTOM",
+    "WAIT",
     "consulting_name",
     "is_learned",
     "judged_name",
@@ -52,8 +58,13 @@ KARN = "karn"
 MODELS = {MODEL_NAME: "policy", KARN: "Karn"}
 """Registered models, each with a champion of its own, and what a version of each is called."""
 LEARNED = "learned"
-"""Name in field reports of a policy that acts alone."""
+"""Name in field reports of a policy that acts alone, and of the controller that follows a sealed policy."""
 _CONSULTING = f"{LEARNED}-{KARN}-"
+
+WAIT, RANDOM = "wait", "random"
+"""Controllers that know nothing: one never grows, and its row is what gains are measured against."""
+HEURISTIC, BLIND, SYMPTOM, ORACLE = "heuristic", "blind", "symptom", "oracle"
+"""Controllers whose rules and plans a plan book holds."""
 
 KEY_LIMIT = 2**31
 """Host keys are whole numbers in [0, 2**31)."""

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from simic.contracts.gate import GateDecision, ValidationReport
 from simic.contracts.judgements import Judgement
-from simic.contracts.names import ALONE, CANDIDATE, CHAMPION
+from simic.contracts.names import ALONE, BLIND, CANDIDATE, CHAMPION, HEURISTIC, ORACLE, SYMPTOM, WAIT
 from simic.contracts.trials import FamilyTrial, SeedChoice, TrialReport
 
 __all__ = [
@@ -22,7 +22,7 @@ __all__ = [
     "tables",
 ]
 
-GAINS = ("wait", "heuristic", "blind", "symptom", CHAMPION)
+GAINS = (WAIT, HEURISTIC, BLIND, SYMPTOM, CHAMPION)
 """Controllers that the candidate is compared with in a headline metric."""
 COMMIT_RATE = "commit_rate"
 SHARE_OF_ORACLE = "share_of_oracle"
@@ -33,7 +33,6 @@ HEADLINES = (
 )
 """Names of the twelve metrics. A gain is the mean paired difference of returns per host; ``lower`` is the lower bound
 of its interval."""
-_ORACLE = "oracle"
 
 
 class Table(NamedTuple):
@@ -83,7 +82,7 @@ def seed_table(choice: SeedChoice) -> Table:
 def share_of_oracle(report: TrialReport) -> float | None:
     """Return the candidate's mean gain over ``wait`` divided by the oracle's; None unless the oracle gains."""
     gains = {trial.controller: trial.over_wait for trial in report.controllers}
-    ours, best = gains.get(CANDIDATE), gains.get(_ORACLE)
+    ours, best = gains.get(CANDIDATE), gains.get(ORACLE)
     return None if ours is None or best is None or best.mean <= 0 else ours.mean / best.mean
 
 

@@ -17,7 +17,7 @@ from simic.contracts.config import RunConfig
 from simic.contracts.errors import IntegrityError
 from simic.contracts.gate import GateDecision, ValidationReport
 from simic.contracts.karn import KarnReport, Trained
-from simic.contracts.names import judged_name
+from simic.contracts.names import WAIT, judged_name
 from simic.contracts.policy_update import ValidationSummary
 from simic.contracts.receipts import SnapshotManifest
 from simic.contracts.trials import SeedChoice
@@ -211,7 +211,7 @@ def version_tags(evidence: CandidateRecord) -> dict[str, str]:
 
 def summary_of(report: ValidationReport, gate: GateDecision) -> ValidationSummary:
     """Return the numbers for a policy update; raise IntegrityError without a comparison with ``wait``."""
-    over_wait = report.differences.get("wait")
+    over_wait = report.differences.get(WAIT)
     if over_wait is None:
         raise IntegrityError(
             f"the validation report of policy {report.policy_digest[:12]} lacks the comparison with controller `wait`; "

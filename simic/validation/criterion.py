@@ -13,10 +13,10 @@ from simic.contracts.config import GateConfig, TrialConfig
 from simic.contracts.gate import Criterion, ValidationReport, Verdict
 from simic.contracts.judgements import Judgement
 from simic.contracts.log_evidence import EvidenceKind, LogSupport
-from simic.contracts.names import ALONE, CANDIDATE, CHAMPION, KARN, MODEL_NAME
+from simic.contracts.names import ALONE, CANDIDATE, CHAMPION, KARN, MODEL_NAME, WAIT
 from simic.contracts.trials import ControllerTrial, Estimate
 
-__all__ = ["POLICIES", "REPORTS", "TRIALS", "WAIT", "Case", "Comparison", "interval_text", "line"]
+__all__ = ["POLICIES", "REPORTS", "TRIALS", "Case", "Comparison", "interval_text", "line"]
 
 TRIALS: EvidenceKind = "trials"
 """Value of ``EVIDENCE`` of a criterion that judges grown episodes alone. One without ``EVIDENCE`` judges both kinds."""
@@ -26,7 +26,6 @@ REPORTS: EvidenceKind = "reports"
 POLICIES = (MODEL_NAME,)
 """Value of ``MODELS`` of a criterion that judges policies alone. One without ``MODELS`` judges Karn too."""
 
-WAIT = "wait"
 Comparison = Literal[">", ">=", "<", "<="]
 _HOLDS: Mapping[Comparison, Callable[[float, float], bool]] = {
     ">": lambda value, bound: value > bound,

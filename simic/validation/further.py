@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 from simic.contracts.config import RunConfig
-from simic.contracts.controllers import ControllerSpec, PlanBook
-from simic.contracts.names import CANDIDATE
-from simic.contracts.receipts import Provenance, TrainingReport
+from simic.contracts.controllers import COMPARISON_CONTROLLERS, ControllerSpec, PlanBook
+from simic.contracts.names import CANDIDATE, RANDOM
+from simic.contracts.receipts import TrainingReport
 from simic.contracts.trials import TrialReport
 from simic.hosts.host_sets import host_set
-from simic.runtime.clock import Clock
-from simic.trust.canonical import digest_of
-from simic.validation.baselines.plan_book import book_differences, without_book
+from simic.validation.baselines.plan_book import book_use
 from simic.validation.criterion import REPORTS
-from simic.validation.episodes import Episodes, Reporter
-from simic.validation.report import COMPARISON_CONTROLLERS, comparison_specs, held_out_hosts, learned_spec
+from simic.validation.report import JudgingRun, comparison_specs, held_out_hosts, learned_spec
 from simic.validation.trials import run_trials
 
 __all__ = ["further_config", "further_sets", "further_specs", "try_further"]
 
-_LEFT_OUT = "random"
+_LEFT_OUT = RANDOM
 """Controller of a judgement that says nothing about a further set."""
 
 
@@ -50,49 +46,30 @@ def further_specs(config: RunConfig, plans: Path | None) -> tuple[dict[str, Cont
     return {name: spec for name, spec in specs.items() if name != _LEFT_OUT}, book
 
 
-def try_further(
-    training: TrainingReport,
-    config: RunConfig,
-    *,
-    ordinal: int,
-    keyring: Path,
-    plans: Path | None,
-    provenance: Provenance,
-    clock: Clock,
-    on_done: Callable[[Episodes], None] | None = None,
-    reporter: Reporter | None = None,
-) -> TrialReport:
+def try_further(training: TrainingReport, config: RunConfig, run: JudgingRun) -> TrialReport:
     """Try the candidate of ``training`` and the baselines on test hosts of the set of ``config``, paired by host.
 
     Args:
         training: Names the candidate.
         config: Settings of ``further_config``.
-        ordinal: Number of the judgement, which chooses the hosts.
-        keyring: Folder of the public keys that policies may be sealed with.
-        plans: Folder of the home's plan books.
-        provenance: Code and settings of the run.
-        clock: Gives the time.
-        on_done: Receives every chunk of episodes.
-        reporter: Takes the episodes, if they are to land.
+        run: The judgement; it draws no figures of these trials.
 
     Raises:
         ConfigError: for a plan book that is missing and required, or out of date.
         IntegrityError: if the candidate is not as it was sealed.
     """
-    specs, book = further_specs(config, plans)
-    specs[CANDIDATE] = learned_spec(Path(training.path), training.digest, keyring)
+    specs, book = further_specs(config, run.plans)
+    specs[CANDIDATE] = learned_spec(Path(training.path), training.digest, run.keyring)
     return run_trials(
         specs,
-        held_out_hosts(ordinal, config.world, config.trial, min_episodes=0),
+        held_out_hosts(run.ordinal, config.world, config.trial, min_episodes=0),
         config.world,
         config.trial,
         config.curate.reward.basic,
-        provenance=provenance,
-        clock=clock,
-        on_done=on_done,
-        plans_digest=None if book is None else digest_of(book),
-        without_book=without_book(COMPARISON_CONTROLLERS, book),
-        book_differences=book_differences(book, config.world, config.curate.reward.basic),
-        reporter=reporter,
+        provenance=run.provenance,
+        clock=run.clock,
+        on_done=run.on_done,
+        book=book_use(COMPARISON_CONTROLLERS, book, config.world, config.curate.reward.basic),
+        reporter=run.reporter,
         flags=config.curate.flags,
     )

@@ -14,14 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simic.contracts.log_evidence import LogEvidence, LogSupport
-from simic.contracts.names import CANDIDATE, CHAMPION
+from simic.contracts.names import CANDIDATE, CHAMPION, WAIT
 from simic.contracts.state import HostIdentity
 from simic.contracts.trials import Estimate
 from simic.numerics.intervals import student_interval
 from simic.numerics.mean_bounds import lower_bound
 from simic.numerics.off_policy import ESTIMATORS, LoggedEpisodes, logged_mean
 from simic.numerics.ratio_sums import RatioSums, contributions, joined
-from simic.validation.criterion import WAIT
 from simic.validation.gate_bounds import POWER, Bound
 from simic.validation.off_policy import Group, log_groups, support_of
 

@@ -12,7 +12,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from simic.contracts.names import CANDIDATE, CHAMPION
+from simic.contracts.names import BLIND, CANDIDATE, CHAMPION, HEURISTIC, ORACLE, RANDOM, SYMPTOM
 from simic.contracts.trials import ControllerTrial, Estimate, TrialReport
 from simic.runtime.telemetry import read_metrics
 from simic.validation.palette import BLACK, BLUE, GREEN, GREY, ORANGE, PINK, RED, SKY
@@ -56,11 +56,11 @@ def save(figure: Figure, path: Path) -> Path:
 _CONTROLLER_STYLE = {
     CANDIDATE: (BLUE, "o"),
     CHAMPION: (PINK, "s"),
-    "blind": (ORANGE, "^"),
-    "symptom": (SKY, "P"),
-    "heuristic": (GREEN, "D"),
-    "random": (GREY, "v"),
-    "oracle": (BLACK, "*"),
+    BLIND: (ORANGE, "^"),
+    SYMPTOM: (SKY, "P"),
+    HEURISTIC: (GREEN, "D"),
+    RANDOM: (GREY, "v"),
+    ORACLE: (BLACK, "*"),
 }
 _CURVES = (
     "expected_regret", "greedy_regret", "fitted_regret", "q_error", "decision_entropy", "following_loss", "cloning_gap",

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from simic.contracts.config import TrialConfig
 from simic.contracts.controllers import SEARCHED
+from simic.contracts.names import BLIND, LEARNED, ORACLE, WAIT
 from simic.contracts.proof import ProofLeftOut, ProofRow, ProofSeed, ProofSet, ProofStatic, ProofTraining, ProofTrial
 from simic.contracts.trials import Estimate, StaticTrial
 from simic.numerics.intervals import crossed_ratio
@@ -20,11 +21,9 @@ from simic.validation.episodes import returns_at
 from simic.validation.table import RENT_FACTORS, families_in_order
 from simic.validation.trials import crossed_estimate, estimate_of
 
-__all__ = ["LEARNED", "Tried", "compare"]
+__all__ = ["Tried", "compare"]
 
-LEARNED = "learned"
-"""Name of the row of the learned policies."""
-_WAIT, _ORACLE, _HINDSIGHT = "wait", "oracle", "hindsight"
+_HINDSIGHT = "hindsight"
 _COSTS = (
     "extra_compute", "decisions", "decision_multiply_adds", "controller_compute", "probe_compute", "episodes_grown",
 )  # fmt: skip
@@ -58,12 +57,12 @@ def compare(
         config: Confidence and number of resamples.
         without_book: Baselines that a missing plan book leaves out or changes.
     """
-    wait = baselines[_WAIT]
+    wait = baselines[WAIT]
     families, returns = wait.families, _returns(_trials(learned))
     gains = returns - np.asarray(wait.returns)
     oracle = None
-    if _ORACLE in baselines:
-        oracle = np.asarray(baselines[_ORACLE].returns) - np.asarray(wait.returns)
+    if ORACLE in baselines:
+        oracle = np.asarray(baselines[ORACLE].returns) - np.asarray(wait.returns)
     means = gains.mean(axis=1)
     arms = {**{name: [trial] for name, trial in baselines.items()}, LEARNED: _trials(learned)}
     counted = Counter(families)
@@ -111,7 +110,7 @@ def _trials(tried: Sequence[Tried]) -> list[ProofTrial]:
 
 def _row(name: str, trials: Sequence[ProofTrial], baselines: Mapping[str, ProofTrial], config: TrialConfig) -> ProofRow:
     """Return the results of one controller, over one trial or over one per training seed."""
-    wait, is_wait, is_searched = baselines[_WAIT], name == _WAIT, name in SEARCHED
+    wait, is_wait, is_searched = baselines[WAIT], name == WAIT, name in SEARCHED
     labels, returns = np.asarray(wait.families), _returns(trials, by_test=is_searched)
     gains, by_test = (
         _returns(trials, by_test=scored) - _returns([wait], by_test=scored) for scored in (is_searched, True)
@@ -172,7 +171,7 @@ def _share_of_hindsight(
     """Return the share of hindsight's gain over ``blind``, or over ``wait`` without it, by test accuracy."""
     if _HINDSIGHT not in baselines:
         return None
-    base = np.asarray(baselines.get("blind", baselines[_WAIT]).test_returns)
+    base = np.asarray(baselines.get(BLIND, baselines[WAIT]).test_returns)
     best = np.asarray(baselines[_HINDSIGHT].test_returns) - base
     return _share(_returns(trials, by_test=True) - base, best, config, trials[0].families)
 
@@ -200,10 +199,10 @@ def _left_out(
     baselines: Mapping[str, ProofTrial],
     config: TrialConfig,
 ) -> ProofLeftOut:
-    rows = np.asarray(baselines[_WAIT].families) == family
-    wait = np.asarray(baselines[_WAIT].returns)[rows]
+    rows = np.asarray(baselines[WAIT].families) == family
+    wait = np.asarray(baselines[WAIT].returns)[rows]
     theirs = {
-        name: (_returns([trial], by_test=scored) - _returns([baselines[_WAIT]], by_test=scored))[:, rows]
+        name: (_returns([trial], by_test=scored) - _returns([baselines[WAIT]], by_test=scored))[:, rows]
         for name, trial in baselines.items()
         for scored in [name in SEARCHED]
     }
@@ -214,7 +213,7 @@ def _left_out(
         left_out=crossed_estimate(unmet, config),
         trained_with=crossed_estimate(met, config),
         difference=crossed_estimate(unmet - met, config),
-        baselines={name: crossed_estimate(gains, config) for name, gains in theirs.items() if name != _WAIT},
+        baselines={name: crossed_estimate(gains, config) for name, gains in theirs.items() if name != WAIT},
         accepted=sum(one.training.accepted for one in tried),
         failures=sum(one.training.failure is not None for one in tried),
     )

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from simic.contracts.comparison import LEVEL, Verdict
+from simic.contracts.comparison import Verdict, verdict_of
 from simic.contracts.config import TrialConfig
 from simic.contracts.recipes import RecipePair
 from simic.numerics.comparisons import holm, mann_whitney_p, probability_of_improvement
@@ -63,7 +63,7 @@ def compare_recipes(
             RecipePair(
                 recipe=ours,
                 against=theirs,
-                verdict=Verdict.NOT_SHOWN if unjudged else _verdict(share, adjusted),
+                verdict=Verdict.NOT_SHOWN if unjudged else verdict_of(share > 0.5, adjusted),
                 unjudged=unjudged,
                 **_differences(returns[ours] - returns[theirs], judging),
                 u=share * len(means[ours]) * len(means[theirs]),
@@ -101,9 +101,3 @@ def _unjudged(means: Mapping[str, NDArray[np.float64]]) -> str | None:
         f"all {len(means[constant[0]])} trainings of {' and of '.join(constant)} have the same mean return (one that "
         "fails counts as never growing), and the test does not hold its level for a recipe that does not vary"
     )
-
-
-def _verdict(share: float, adjusted_p: float) -> Verdict:
-    if adjusted_p > LEVEL:
-        return Verdict.NOT_SHOWN
-    return Verdict.BETTER if share > 0.5 else Verdict.WORSE

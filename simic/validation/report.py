@@ -5,18 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from simic.contracts.config import RunConfig, TrialConfig, WorldConfig
-from simic.contracts.controllers import ControllerSpec, PlanBook
+from simic.contracts.controllers import COMPARISON_CONTROLLERS, ControllerSpec, PlanBook
 from simic.contracts.episode import EpisodeRecord
 from simic.contracts.errors import ConfigError
 from simic.contracts.gate import ValidationReport
 from simic.contracts.karn import KarnReport, Trained
 from simic.contracts.log_evidence import LogEvidence
-from simic.contracts.names import ALONE, CANDIDATE, CHAMPION, KARN
+from simic.contracts.names import ALONE, CANDIDATE, CHAMPION, KARN, LEARNED
 from simic.contracts.receipts import Provenance, TrainingReport
 from simic.contracts.splits import Split
 from simic.contracts.state import HostIdentity
@@ -24,14 +24,15 @@ from simic.contracts.trials import Estimate, TrialReport
 from simic.hosts.host_sets import draw_keys, host_set, identify
 from simic.hosts.rollout import Step
 from simic.runtime.clock import Clock
-from simic.trust.canonical import digest_of
 from simic.trust.keys import Keyring
 from simic.trust.seal import verify
 from simic.validation.baselines.plan_book import (
+    NO_BOOK,
     PLAN_CONTROLLERS,
     REQUIRES_PLAN_BOOK,
-    book_differences,
+    BookUse,
     book_of,
+    book_use,
     spec_without_book,
     without_book,
 )
@@ -45,7 +46,6 @@ from simic.validation.timeline import action_timeline
 from simic.validation.trials import paired_estimate, run_trials, trial_seed
 
 __all__ = [
-    "COMPARISON_CONTROLLERS",
     "JudgingRun",
     "comparison_specs",
     "differences_of",
@@ -56,10 +56,6 @@ __all__ = [
     "validate",
     "validate_karn",
 ]
-
-COMPARISON_CONTROLLERS = ("wait", "random", "heuristic", "blind", "symptom", "oracle")
-"""Controllers that every candidate of a set with a plan book is compared with. The oracle is told the family; its plans
-were searched, so it is no upper bound."""
 
 
 def held_out_count(world: WorldConfig, config: TrialConfig, min_episodes: int) -> int:
@@ -110,45 +106,49 @@ def episodes_planned(config: RunConfig, plans: Path | None, *, has_champion: boo
     return arms * held_out_count(config.world, config.trial, config.gate.min_episodes)
 
 
+class JudgingRun(NamedTuple):
+    """Number, places and callbacks of one judgement; candidate, opponents and settings are given apart from it."""
+
+    ordinal: int
+    """Number of the judgement, which chooses the hosts."""
+    keyring: Path
+    """Folder of the public keys that policies may be sealed with."""
+    plans: Path | None
+    """The home's folder of plan books."""
+    figures: Path
+    """Folder of the figures."""
+    provenance: Provenance
+    clock: Clock
+    on_done: Callable[[Episodes], None] | None = None
+    """Receives every chunk of episodes."""
+    reporter: Reporter | None = None
+    """Takes what lands of them."""
+
+
 def validate(
     training: TrainingReport,
     champion: Path | None,
     config: RunConfig,
+    run: JudgingRun,
     *,
-    ordinal: int,
     champion_digest: str | None,
-    keyring: Path,
-    plans: Path | None,
-    figures: Path,
-    provenance: Provenance,
-    clock: Clock,
     further: Sequence[TrialReport] = (),
     log: LogEvidence | None = None,
-    on_done: Callable[[Episodes], None] | None = None,
-    reporter: Reporter | None = None,
 ) -> ValidationReport:
     """Try the candidate of ``training`` against every opponent and the sealed ``champion``, if there is one.
 
     Raises IntegrityError unless both are, byte for byte, the policies of ``training.digest`` and ``champion_digest``.
-    ``ordinal`` is the number of the judgement, which chooses the hosts.
-    ``keyring`` holds the public keys that policies may be sealed with, ``plans`` the home's plan books; figures are
-    written to ``figures``. ``further`` holds the candidate's trials on further sets and ``log`` what logged episodes
-    say about it, which become part of the report. ``on_done`` receives every chunk of episodes, ``reporter`` what lands
-    of them.
+    ``further`` holds the candidate's trials on further sets and ``log`` what logged episodes say about it, which become
+    part of the report.
     """
-    specs, book = comparison_specs(config, plans)
-    specs[CANDIDATE] = learned_spec(Path(training.path), training.digest, keyring)
+    specs, book = comparison_specs(config, run.plans)
+    specs[CANDIDATE] = learned_spec(Path(training.path), training.digest, run.keyring)
     if (champion is None) != (champion_digest is None):
         raise ConfigError(f"the champion needs a path and a digest, found {champion} and {champion_digest}")
     if champion is not None and champion_digest is not None:
-        specs[CHAMPION] = learned_spec(champion, champion_digest, keyring)
-    run = JudgingRun(ordinal, figures, provenance, clock, on_done, reporter)
-    plan_book = {
-        "plans_digest": None if book is None else digest_of(book),
-        "without_book": without_book(COMPARISON_CONTROLLERS, book),
-        "book_differences": book_differences(book, config.world, config.curate.reward.basic),
-    }
-    report = _judged(training, specs, config, run, plan_book)
+        specs[CHAMPION] = learned_spec(champion, champion_digest, run.keyring)
+    use = book_use(COMPARISON_CONTROLLERS, book, config.world, config.curate.reward.basic)
+    report = _judged(training, specs, config, run, use)
     return report.model_copy(update={"champion_digest": champion_digest, "further": list(further), "log": log})
 
 
@@ -180,22 +180,7 @@ def validate_karn(
         "consulted_by": policy.policy_digest,
         "champion_digest": None if champion is None else champion.karn_digest,
     }
-    return _judged(karn, specs, config, run, {}).model_copy(update=own)
-
-
-class JudgingRun(NamedTuple):
-    """Number, places and callbacks of one judgement; candidate, opponents and settings are given apart from it."""
-
-    ordinal: int
-    """Number of the judgement, which chooses the hosts."""
-    figures: Path
-    """Folder of the figures."""
-    provenance: Provenance
-    clock: Clock
-    on_done: Callable[[Episodes], None] | None = None
-    """Receives every chunk of episodes."""
-    reporter: Reporter | None = None
-    """Takes what lands of them."""
+    return _judged(karn, specs, config, run, NO_BOOK).model_copy(update=own)
 
 
 def _judged(
@@ -203,12 +188,9 @@ def _judged(
     specs: Mapping[str, ControllerSpec],
     config: RunConfig,
     run: JudgingRun,
-    plan_book: Mapping[str, Any],
+    book: BookUse,
 ) -> ValidationReport:
-    """Return the trials of ``specs`` on the hosts of a judgement, and the probes of the candidate among them.
-
-    ``plan_book`` has the arguments of ``run_trials`` about the plan book.
-    """
+    """Return the trials of ``specs`` on the hosts of a judgement, and the probes of the candidate among them."""
     started_at, provenance = run.clock(), run.provenance
     trials = run_trials(
         specs,
@@ -219,9 +201,9 @@ def _judged(
         provenance=provenance,
         clock=run.clock,
         on_done=run.on_done,
+        book=book,
         reporter=run.reporter,
         flags=config.curate.flags,
-        **plan_book,
     )
     grown = _replay_episodes(specs[CANDIDATE], trials, config, provenance)
     states = live_states(grown.steps)
@@ -246,7 +228,7 @@ def learned_spec(policy: Path, digest: str, keyring: Path) -> ControllerSpec:
     """Return the spec of a sealed policy, verified now and again wherever it is loaded."""
     verify(policy, Keyring(keyring), digest)
     return ControllerSpec(
-        name="learned", policy_path=str(policy), policy_digest=digest, keyring_path=str(keyring), is_decisive=True
+        name=LEARNED, policy_path=str(policy), policy_digest=digest, keyring_path=str(keyring), is_decisive=True
     )
 
 

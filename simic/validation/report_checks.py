@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 
 from simic.contracts.config import TrialConfig
 from simic.contracts.gate import ValidationReport
+from simic.contracts.names import WAIT
 from simic.contracts.trials import ControllerTrial, Estimate, FamilyTrial, TrialReport
-from simic.validation.criterion import REPORTS, WAIT
+from simic.validation.criterion import REPORTS
 from simic.validation.log_evidence import log_differences
 from simic.validation.trials import paired_estimate
 

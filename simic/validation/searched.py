@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from simic.contracts.config import WorldConfig
 from simic.contracts.controllers import ControllerSpec
+from simic.contracts.names import WAIT
 from simic.contracts.state import HostIdentity
 from simic.controllers.branching import Action, BranchingController, candidate_actions, may_branch
 from simic.controllers.protocol import Controller
@@ -37,7 +38,7 @@ def grow(job: TrialJob) -> Episodes:
 def _hindsight(job: TrialJob) -> Episodes:
     """Grow never, and every plan of one seed; these are the plans of ``simic plans headroom``."""
     plans = [ControllerSpec(name="schedule", plan=plan) for plan in single_seeds_of(job.world)]
-    tried = [run_episodes(replace(job, spec=spec)) for spec in (ControllerSpec(name="wait"), *plans)]
+    tried = [run_episodes(replace(job, spec=spec)) for spec in (ControllerSpec(name=WAIT), *plans)]
     return _best(join(tried), np.tile(np.arange(len(job.hosts)), len(tried)))
 
 

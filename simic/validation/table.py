@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from simic.contracts.controllers import CONTROLLER_ORDER
 from simic.contracts.log_evidence import LogEvidence
@@ -28,7 +28,9 @@ __all__ = [
     "families_in_order",
     "fenced",
     "in_percent_points",
+    "interval",
     "markdown",
+    "marked",
     "percent",
     "render_costs",
     "render_families",
@@ -143,10 +145,10 @@ def render_table(report: TrialReport) -> Table:
     rows = [
         (
             trial.controller,
-            *_marked(
-                trial,
+            *marked(
+                trial.scored_by,
                 f"{trial.mean_return:.1f}",
-                _interval(trial.over_wait),
+                interval(trial.over_wait),
                 *(_difference(trial.by_family.get(family)) for family in families),
             ),
             *_kept(trial),
@@ -171,7 +173,7 @@ def render_families(report: TrialReport) -> Table:
             family,
             trial.controller,
             str(own.episodes),
-            *_marked(trial, f"{own.mean_return:.1f}", _interval(own.over_wait)),
+            *marked(trial.scored_by, f"{own.mean_return:.1f}", interval(own.over_wait)),
             *_kept(own),
         )
         for family in families_in_order(report.set, report.families)
@@ -211,7 +213,7 @@ def render_searched(report: TrialReport) -> Table:
 def searched_cells(episodes: float, by_test: Estimate | None, share: Estimate | None) -> tuple[str, ...]:
     """Return the cells below ``SEARCHED_COLUMNS``."""
     of = "-" if share is None else f"{share.mean:.0%} [{100 * share.lower:.0f}, {100 * share.upper:.0f}]"
-    return f"{episodes:.1f}".removesuffix(".0"), _interval(by_test), of
+    return f"{episodes:.1f}".removesuffix(".0"), interval(by_test), of
 
 
 def render_log(log: LogEvidence, differences: Mapping[str, Estimate]) -> Table:
@@ -228,7 +230,7 @@ def render_log(log: LogEvidence, differences: Mapping[str, Estimate]) -> Table:
             weight = "-" if found.mean_weight is None else f"{found.mean_weight:.3f}"
             shares = f"{found.largest_share:.3f}", f"{found.largest_weight:.3g}", f"{found.overlap:.0%}"
             cells = (str(found.hosts), f"{found.effective_hosts:.0f}", *shares, weight)
-        rows.append((name, "-" if gain is None else _interval(gain), *cells))
+        rows.append((name, "-" if gain is None else interval(gain), *cells))
     return Table(header, rows)
 
 
@@ -236,8 +238,8 @@ def render_rents(report: TrialReport) -> Table:
     """Return one row per controller but ``wait``: the difference to it at each rent of ``by_rent``, in points."""
     rows = [row for row in _in_order(report) if row.over_wait is not None]
     header = ("controller", *(rent_header(one.factor) for one in report.controllers[0].by_rent))
-    cells = ((row, (_interval(one.over_wait) for one in row.by_rent)) for row in rows)
-    return Table(header, [(row.controller, *_marked(row, *own)) for row, own in cells])
+    cells = ((row, (interval(one.over_wait) for one in row.by_rent)) for row in rows)
+    return Table(header, [(row.controller, *marked(row.scored_by, *own)) for row, own in cells])
 
 
 def render_static(report: TrialReport) -> Table:
@@ -252,7 +254,7 @@ def static_cells(one: StaticTrial) -> tuple[str, ...]:
         one.same,
         "-" if one.mean_epochs is None else f"{one.mean_epochs:.1f}",
         f"{one.mean_return:.1f}",
-        _interval(one.return_difference),
+        interval(one.return_difference),
         percent(one.test_accuracy),
         in_percent_points(one.test_difference),
     )
@@ -267,7 +269,7 @@ def render_gain(report: TrialReport) -> str:
     """Return one line: the candidate's mean paired differences in points, with the interval of that to ``wait``."""
     trials = _in_order(report)
     ours = next(trial for trial in trials if trial.controller == CANDIDATE)
-    found = [f"{_interval(ours.over_wait)} points over wait"]
+    found = [f"{interval(ours.over_wait)} points over wait"]
     found += [
         f"{ours.mean_return - trial.mean_return:+.1f} over {trial.controller}"
         for trial in trials
@@ -294,7 +296,7 @@ def render_seeds(choice: SeedChoice) -> Table:
             f"{one.training_seed}{' (candidate)' if one.training_seed == choice.training_seed else ''}",
             one.policy_digest[:8],
             f"{one.mean_return:.1f}",
-            f"{one.over_wait.mean:+.1f} [{one.over_wait.lower:+.1f}, {one.over_wait.upper:+.1f}]",
+            interval(one.over_wait),
         )
         for one in choice.seeds
     ]
@@ -320,9 +322,9 @@ def _share(share: float | None) -> str:
     return "-" if share is None else percent(share)
 
 
-def _marked(trial: ControllerTrial, *cells: str) -> tuple[str, ...]:
+def marked(scored_by: Literal["validation", "test"], *cells: str) -> tuple[str, ...]:
     """Return cells of returns, marked if they end with the test accuracy."""
-    return cells if trial.scored_by == "validation" else tuple(f"{cell}{SCORED_MARK}" for cell in cells)
+    return cells if scored_by == "validation" else tuple(f"{cell}{SCORED_MARK}" for cell in cells)
 
 
 def _of_host(trial: FamilyTrial) -> str:
@@ -335,12 +337,13 @@ def percent(share: float) -> str:
 
 
 def _kept(trial: ControllerTrial | FamilyTrial) -> tuple[str, str]:
-    return f"{100 * trial.test_accuracy:.1f} %", f"{trial.committed_parameters:.0f}"
+    return percent(trial.test_accuracy), f"{trial.committed_parameters:.0f}"
 
 
 def _difference(trial: FamilyTrial | None) -> str:
     return "-" if trial is None or trial.over_wait is None else f"{trial.over_wait.mean:+.1f}"
 
 
-def _interval(estimate: Estimate | None) -> str:
+def interval(estimate: Estimate | None) -> str:
+    """Return a difference in points with its interval."""
     return "-" if estimate is None else f"{estimate.mean:+.1f} [{estimate.lower:+.1f}, {estimate.upper:+.1f}]"

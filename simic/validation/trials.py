@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from simic.contracts.config import RewardConfig, TrialConfig, WorldConfig
 from simic.contracts.controllers import SEARCHED, ControllerSpec
 from simic.contracts.errors import ConfigError
-from simic.contracts.names import CANDIDATE
+from simic.contracts.names import BLIND, CANDIDATE, WAIT
 from simic.contracts.receipts import Provenance
 from simic.contracts.rewards import DEFAULT_FLAGS, FlagConfig
 from simic.contracts.state import HostIdentity
@@ -21,6 +21,7 @@ from simic.numerics.intervals import Interval, crossed_ratio, crossed_student, p
 from simic.runtime.clock import Clock
 from simic.runtime.process_pool import run_jobs, worker_count
 from simic.runtime.seeds import derive
+from simic.validation.baselines.plan_book import NO_BOOK, BookUse
 from simic.validation.baselines.static_network import SAME, Rival, grow_rivals
 from simic.validation.compute import compute_shares
 from simic.validation.episodes import Effort, Episodes, Reporter, TrialJob, chunked, join, returns_at
@@ -30,7 +31,6 @@ from simic.validation.table import Table, controller_rank, render_families, rend
 
 __all__ = [
     "FEW",
-    "WAIT",
     "Table",
     "crossed_estimate",
     "estimate_of",
@@ -83,7 +83,6 @@ def estimate_of(interval: Interval, config: TrialConfig, pairs: int) -> Estimate
     return Estimate(mean=interval.mean, lower=lower, upper=upper, confidence=config.confidence, n=pairs)
 
 
-WAIT = "wait"
 OnDone = Callable[[Episodes], None]
 OnStatic = Callable[[int], None]
 
@@ -98,9 +97,7 @@ def run_trials(
     provenance: Provenance,
     clock: Clock,
     on_done: OnDone | None = None,
-    plans_digest: str | None = None,
-    without_book: Sequence[str] = (),
-    book_differences: Sequence[str] = (),
+    book: BookUse = NO_BOOK,
     rent_factors: Sequence[float] = (),
     on_static: OnStatic | None = None,
     reporter: Reporter | None = None,
@@ -108,11 +105,10 @@ def run_trials(
 ) -> TrialReport:
     """Grow ``hosts`` under every controller of ``specs`` (row name -> spec) and under ``wait``, paired by host.
 
-    ``on_done`` receives each finished chunk. ``plans_digest`` names the plan book that some controllers follow, and
-    ``without_book`` the consequences of a missing one, ``book_differences`` the settings in which it differs. The same
-    episodes are also judged at ``rent_factors`` times the rent. With ``on_static`` the final networks of every
-    controller but ``wait`` and the arms that search are also trained from the start; it receives the number of hosts of
-    each finished chunk.
+    ``on_done`` receives each finished chunk. ``book`` is what the report says about the plan book. The same episodes
+    are also judged at ``rent_factors`` times the rent. With ``on_static`` the final networks of every controller but
+    ``wait`` and the arms that search are also trained from the start; it receives the number of hosts of each finished
+    chunk.
     ``reporter`` takes the episodes of every controller, if they are to land. ``flags`` holds the thresholds of the
     flags of a step.
     """
@@ -138,9 +134,7 @@ def run_trials(
         started_at=started_at,
         finished_at=clock(),
         policy_digest=specs[CANDIDATE].policy_digest if CANDIDATE in specs else None,
-        plans_digest=plans_digest,
-        without_book=without_book,
-        book_differences=book_differences,
+        book=book,
         rent_factors=rent_factors,
         rivals=rivals,
     )
@@ -156,9 +150,7 @@ def trial_report(
     started_at: datetime,
     finished_at: datetime,
     policy_digest: str | None,
-    plans_digest: str | None,
-    without_book: Sequence[str] = (),
-    book_differences: Sequence[str] = (),
+    book: BookUse = NO_BOOK,
     rent_factors: Sequence[float] = (),
     rivals: Mapping[str, Sequence[Rival]] | None = None,
 ) -> TrialReport:
@@ -184,10 +176,10 @@ def trial_report(
         host_keys=[host.key for host in hosts],
         families=families,
         controllers=rows,
-        plans_digest=plans_digest,
-        without_book=list(without_book),
+        plans_digest=book.plans_digest,
+        without_book=list(book.without_book),
         policy_digest=policy_digest,
-        book_differences=list(book_differences),
+        book_differences=list(book.book_differences),
     )
 
 
@@ -281,7 +273,7 @@ def _shares_of_hindsight(
     """Return the share of hindsight's gain over ``blind`` by controller; over ``wait`` if ``blind`` takes no part."""
     if "hindsight" not in results:
         return {}
-    base = results.get("blind", results[WAIT]).test_returns
+    base = results.get(BLIND, results[WAIT]).test_returns
     gains = {name: episodes.test_returns - base for name, episodes in results.items()}
     best, config, seed = gains["hindsight"], rule.config, derive(rule.seed, "hindsight")
     found = {

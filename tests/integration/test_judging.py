@@ -17,6 +17,7 @@ from support.homes.mlflow_databases import furnished_home
 from simic.contracts.actions import Op
 from simic.contracts.batches import OP_INDEX
 from simic.contracts.config import GateConfig, NetworkConfig, RunConfig, TrialConfig, WorldConfig
+from simic.contracts.controllers import COMPARISON_CONTROLLERS
 from simic.contracts.errors import GateRejectedError, IntegrityError
 from simic.contracts.gate import GateDecision, ValidationReport, Verdict
 from simic.contracts.receipts import Provenance, TrainingReport
@@ -31,7 +32,7 @@ from simic.trust.keys import Keyring
 from simic.trust.seal import seal
 from simic.validation.episodes import Reporter
 from simic.validation.promotion_gate import decide, rejection_message
-from simic.validation.report import COMPARISON_CONTROLLERS, episodes_planned, held_out_count, held_out_hosts, validate
+from simic.validation.report import JudgingRun, episodes_planned, held_out_count, held_out_hosts, validate
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 CONFIG = RunConfig(
@@ -73,14 +74,8 @@ def judge(
         training,
         None if champion is None else Path(champion.path),
         CONFIG.model_copy(update={"world": CONFIG.world.model_copy(update=world)}),
-        ordinal=1,
+        JudgingRun(1, place.keys, place.plans, place.runs / "figures", PROVENANCE, lambda: NOW, reporter=reporter),
         champion_digest=None if champion is None else champion.digest,
-        keyring=place.keys,
-        plans=place.plans,
-        figures=place.runs / "figures",
-        provenance=PROVENANCE,
-        clock=lambda: NOW,
-        reporter=reporter,
     )
 
 

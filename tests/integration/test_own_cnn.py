@@ -17,7 +17,7 @@ from support.builders.observations import make_scene
 from support.builders.profiles import write_tiny_profile
 
 from simic.contracts.config import NetworkConfig
-from simic.contracts.controllers import PlanBook
+from simic.contracts.controllers import COMPARISON_CONTROLLERS, PlanBook
 from simic.controllers.features import encode
 from simic.controllers.network import NetworkShape, PolicyNetwork, fit_normaliser
 from simic.controllers.plans import PLANS_DIRECTORY
@@ -27,7 +27,6 @@ from simic.hosts.plugins import blueprint_names
 from simic.trust.canonical import digest_of
 from simic.trust.keys import Keyring, Signer
 from simic.trust.seal import seal
-from simic.validation.report import COMPARISON_CONTROLLERS
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "own_cnn"

@@ -17,6 +17,7 @@ from simic.contracts.actions import HEADS
 from simic.contracts.batches import Decisions, Masks, Observations
 from simic.contracts.config import RewardConfig, TrialConfig, WorldConfig
 from simic.contracts.controllers import ControllerSpec
+from simic.contracts.names import WAIT
 from simic.contracts.splits import Split
 from simic.contracts.state import HostIdentity
 from simic.contracts.trials import Estimate
@@ -136,7 +137,7 @@ class EpisodeRunner:
         self._world, self._reward, self._progress = world, reward, progress
         self._next_key = first_key
         self._known: dict[str, int] = {}
-        self.enter([ControllerSpec(name="wait")])
+        self.enter([ControllerSpec(name=WAIT)])
 
     def enter(self, specs: Iterable[ControllerSpec]) -> list[int]:
         """Register candidates and return their indices; a known one keeps its index."""
@@ -196,7 +197,7 @@ class EpisodeRunner:
     def _job(self, chunk: Sequence[tuple[int, HostIdentity]]) -> _Job:
         present = sorted({candidate for candidate, _ in chunk})
         hosts = tuple(host for _, host in chunk)
-        trial = TrialJob("search", ControllerSpec(name="wait"), hosts, self._world, self._reward, seed=0)
+        trial = TrialJob("search", ControllerSpec(name=WAIT), hosts, self._world, self._reward, seed=0)
         specs = tuple(self.candidates[candidate] for candidate in present)
         return _Job(specs, tuple(present.index(candidate) for candidate, _ in chunk), trial)
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from simic.contracts.base import Contract
 from simic.contracts.config import RewardConfig, WorldConfig
 from simic.contracts.controllers import CONTROLLER_ORDER, ControllerSpec, HeuristicRules, PlanBook
 from simic.contracts.errors import ConfigError
 from simic.contracts.gate import GateDecision
+from simic.contracts.names import BLIND, HEURISTIC, ORACLE, SYMPTOM
 from simic.controllers.plans import book_path, load_plans, search_command, tree_command
 from simic.hosts.host_sets import SETS, host_set
 from simic.hosts.set_sources import set_sources
@@ -20,14 +21,15 @@ from simic.runtime.files import atomic_write
 from simic.trust.canonical import digest_of
 
 __all__ = [
-    "HEURISTIC",
+    "NO_BOOK",
     "PLAN_BOOK",
     "PLAN_CONTROLLERS",
     "REQUIRES_PLAN_BOOK",
-    "SYMPTOM",
+    "BookUse",
     "as_searched",
     "book_differences",
     "book_of",
+    "book_use",
     "current_book",
     "lacks_book",
     "missing_book_message",
@@ -40,9 +42,7 @@ __all__ = [
     "write_book",
 ]
 
-HEURISTIC = "heuristic"
-SYMPTOM = "symptom"
-REQUIRES_PLAN_BOOK = frozenset({"blind", SYMPTOM, "oracle", "expert"})
+REQUIRES_PLAN_BOOK = frozenset({BLIND, SYMPTOM, ORACLE, "expert"})
 """Controllers that follow the plans of a book and cannot act without one."""
 PLAN_CONTROLLERS = REQUIRES_PLAN_BOOK | {HEURISTIC}
 """Controllers that use a plan book; the heuristic also has default rules."""
@@ -182,6 +182,27 @@ def without_book(names: Sequence[str], book: PlanBook | None) -> list[str]:
     if book is None:
         return [name for name in names if name in PLAN_CONTROLLERS]
     return [SYMPTOM] if SYMPTOM in names and book.symptom is None else []
+
+
+class BookUse(NamedTuple):
+    """What a report says about the plan book of its controllers."""
+
+    plans_digest: str | None = None
+    """Digest of the plan book that some of them follow."""
+    without_book: Sequence[str] = ()
+    """Consequences of a missing plan book or tree: controllers left out, and the heuristic on its default rules."""
+    book_differences: Sequence[str] = ()
+    """Settings in which the run differs from those that the plan book was searched with."""
+
+
+NO_BOOK = BookUse()
+"""What a report of controllers that need no plan book says."""
+
+
+def book_use(names: Sequence[str], book: PlanBook | None, world: WorldConfig, reward: RewardConfig) -> BookUse:
+    """Return what a report of these controllers says about the book of their set, or about its absence."""
+    digest = None if book is None else digest_of(book)
+    return BookUse(digest, without_book(names, book), book_differences(book, world, reward))
 
 
 def missing_book_message(set_name: str, without_book: Collection[str], images: str | None = None) -> str:

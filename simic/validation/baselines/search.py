@@ -15,6 +15,7 @@ import numpy as np
 
 from simic.contracts.config import RewardConfig, WorldConfig
 from simic.contracts.controllers import ControllerSpec, HeuristicRules, Plan, PlanBook, TunedRules
+from simic.contracts.names import HEURISTIC
 from simic.hosts.host_sets import host_set, identify
 from simic.hosts.mixed_ensemble import ensemble_of
 from simic.runtime.progress import NoProgress, Progress
@@ -217,7 +218,7 @@ class _Search:
 
         (ranked,) = halve(
             self._runner,
-            "heuristic",
+            HEURISTIC,
             [[by_hand, *others]],
             [self._everywhere],
             self._settings.rule_rungs,
@@ -230,7 +231,7 @@ class _Search:
         return self._runner.enter(ControllerSpec(name="schedule", plan=plan) for plan in plans)
 
     def _enter_rules(self, rules: Sequence[HeuristicRules]) -> list[int]:
-        return self._runner.enter(ControllerSpec(name="heuristic", rules=one) for one in rules)
+        return self._runner.enter(ControllerSpec(name=HEURISTIC, rules=one) for one in rules)
 
     def _plan(self, candidate: int) -> Plan:
         """Return the plan of a candidate; ``wait`` is the plan without seeds."""

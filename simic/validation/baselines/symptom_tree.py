@@ -18,6 +18,7 @@ from sklearn.tree import DecisionTreeRegressor  # type: ignore[import-untyped]
 from simic.contracts.batches import Observations
 from simic.contracts.config import WorldConfig
 from simic.contracts.controllers import ControllerSpec, FittedTree, Plan, PlanBook, PlanTree, TreeLeaf, TreeSplit
+from simic.contracts.names import SYMPTOM
 from simic.contracts.state import HostIdentity
 from simic.controllers.plugins.symptom import READS_AT
 from simic.controllers.plugins.wait import WaitController
@@ -68,7 +69,7 @@ def add_tree(
     tree = PlanTree(nodes=fit_nodes(names, symptoms(seen, names), gains, settings), plans=plans)
     fitted_on = runner.reset()
     confirm = runner.by_family(book.confirm_keys)
-    (candidate,) = runner.enter([ControllerSpec(name="symptom", tree=tree)])
+    (candidate,) = runner.enter([ControllerSpec(name=SYMPTOM, tree=tree)])
     confirmed = runner.run_on(confirm, "symptom 2/2", pairs_of([[candidate]], [everywhere]))
     over_wait = confirmed.estimate(candidate, everywhere, book.seed)
     fitted = FittedTree(

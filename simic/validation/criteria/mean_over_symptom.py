@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from simic.contracts.gate import Criterion
-from simic.validation.baselines.plan_book import SYMPTOM
+from simic.contracts.names import SYMPTOM
 from simic.validation.criterion import POLICIES, TRIALS, Case, Comparison, interval_text, line
 
 __all__ = ["EVIDENCE", "MODELS", "NAME", "ORDER", "SUMMARY", "judge"]

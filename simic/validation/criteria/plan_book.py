@@ -5,13 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from simic.contracts.gate import Criterion
-from simic.validation.baselines.plan_book import (
-    HEURISTIC,
-    PLAN_BOOK,
-    SYMPTOM,
-    missing_book_message,
-    requires_book,
-)
+from simic.contracts.names import BLIND, HEURISTIC, ORACLE, SYMPTOM
+from simic.validation.baselines.plan_book import PLAN_BOOK, missing_book_message, requires_book
 from simic.validation.criterion import POLICIES, TRIALS, Case, line
 
 __all__ = ["EVIDENCE", "MODELS", "NAME", "ORDER", "SUMMARY", "judge"]
@@ -25,7 +20,7 @@ ORDER = 110
 EVIDENCE = TRIALS
 MODELS = POLICIES
 
-PLAN_BASELINES = (HEURISTIC, "blind", SYMPTOM, "oracle")
+PLAN_BASELINES = (HEURISTIC, BLIND, SYMPTOM, ORACLE)
 """Controllers of a judgement that follow a plan book."""
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from simic.contracts.gate import Criterion
+from simic.contracts.names import WAIT
 from simic.validation.criterion import TRIALS, Case, line
 from simic.validation.gate_bounds import Direction, loss_bound
 
@@ -38,7 +39,7 @@ METRICS: Mapping[str, Metric] = {
 def judge(case: Case) -> Iterator[Criterion]:
     """Yield one criterion per metric and reference."""
     alpha = case.judgement.alpha
-    for reference in (*case.champions, "wait"):
+    for reference in (*case.champions, WAIT):
         for metric, (field, direction) in METRICS.items():
             found = loss_bound(case.report.trials, reference, field, direction, alpha)
             evidence = f"upper bound at level {alpha:.2g} of the relative loss of mean {metric}, where "

@@ -10,7 +10,8 @@ import math
 from collections.abc import Iterator
 
 from simic.contracts.gate import Criterion
-from simic.validation.baselines.plan_book import HEURISTIC, REQUIRES_PLAN_BOOK, requires_book
+from simic.contracts.names import BLIND, HEURISTIC, RANDOM, WAIT
+from simic.validation.baselines.plan_book import REQUIRES_PLAN_BOOK, requires_book
 from simic.validation.criterion import TRIALS, Case, interval_text, line
 from simic.validation.gate_bounds import POWER, difference_bound
 
@@ -21,7 +22,7 @@ SUMMARY = "lower bound of the paired difference to each rival, above `gate.margi
 ORDER = 200
 EVIDENCE = TRIALS
 
-BASELINES = ("wait", "random", "heuristic", "blind")
+BASELINES = (WAIT, RANDOM, HEURISTIC, BLIND)
 """Controllers that every policy must beat; a set without a plan book may lack blind."""
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from simic.contracts.gate import Criterion
-from simic.contracts.names import CANDIDATE
+from simic.contracts.names import CANDIDATE, WAIT
 from simic.validation.criterion import TRIALS, Case, line
 
 __all__ = ["EVIDENCE", "NAME", "ORDER", "SUMMARY", "judge"]
@@ -14,13 +14,12 @@ NAME = "success"
 SUMMARY = "share of held-out hosts that end as accurate as never growing or more so, at least `gate.min_success`"
 ORDER = 230
 EVIDENCE = TRIALS
-_WAIT = "wait"
 
 
 def judge(case: Case) -> Iterator[Criterion]:
     """Yield the criterion."""
     rows = {row.controller: row.validation_accuracies for row in case.report.trials.controllers}
-    ours, theirs, count = rows.get(CANDIDATE, []), rows.get(_WAIT, []), len(case.report.trials.host_keys)
+    ours, theirs, count = rows.get(CANDIDATE, []), rows.get(WAIT, []), len(case.report.trials.host_keys)
     evidence = f"share of {count} held-out hosts whose committed network is at least as accurate as never growing"
     share = None
     if count and len(ours) == len(theirs) == count:

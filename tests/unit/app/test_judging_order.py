@@ -23,6 +23,7 @@ from simic.ledgers.judgements import judgements
 from simic.runtime.home import Home
 from simic.runtime.settings import load_profile
 from simic.validation.baselines.plan_book import write_book
+from simic.validation.report import JudgingRun
 
 
 class Killed(BaseException):
@@ -34,8 +35,8 @@ def ordinals(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The ordinals for which hosts were to grow; the process is killed as soon as they do."""
     found: list[int] = []
 
-    def grow(*_arguments: Any, ordinal: int, **_named: Any) -> None:
-        found.append(ordinal)
+    def grow(*arguments: Any, **_named: Any) -> None:
+        found.extend(one.ordinal for one in arguments if isinstance(one, JudgingRun))
         raise Killed
 
     monkeypatch.setattr("simic.app.training.reports.validate", grow)

@@ -288,8 +288,8 @@ def test_trials_leave_out_who_needs_a_book_only_where_nobody_was_named(home: Pat
     chosen = select_controllers(app, None)
     assert list(chosen.specs) == ["wait", "random", "heuristic"]
     assert chosen.specs["heuristic"].rules == HeuristicRules()
-    assert (chosen.plans_digest, chosen.without_book) == (None, ["heuristic", "blind", "symptom", "oracle"])
-    assert select_controllers(app, ["wait", "random"]).without_book == []
+    assert (chosen.book.plans_digest, chosen.book.without_book) == (None, ["heuristic", "blind", "symptom", "oracle"])
+    assert select_controllers(app, ["wait", "random"]).book.without_book == []
     with pytest.raises(ConfigError, match="simic plans search --set cap"):
         select_controllers(app, ["wait", "blind"])
     own = make_book(
@@ -298,14 +298,14 @@ def test_trials_leave_out_who_needs_a_book_only_where_nobody_was_named(home: Pat
     write_book(own, app.home.plans / "cap.json")
     found = select_controllers(app, None)
     assert list(found.specs) == ["wait", "random", "heuristic", "blind", "oracle"]
-    assert (found.plans_digest, found.without_book) == (digest_of(own), ["symptom"])
+    assert (found.book.plans_digest, found.book.without_book) == (digest_of(own), ["symptom"])
     with pytest.raises(ConfigError, match=r"set 'cap' has no tree; run `simic plans search --set cap --only symptom`"):
         select_controllers(app, ["wait", "symptom"])
     own = own.model_copy(update={"symptom": fitted_tree([TreeLeaf(plan=0)], [Plan()])})
     write_book(own, app.home.plans / "cap.json")
     whole = select_controllers(app, None)
     assert list(whole.specs) == ["wait", "random", "heuristic", "blind", "symptom", "oracle"]
-    assert (whole.plans_digest, whole.without_book) == (digest_of(own), [])
+    assert (whole.book.plans_digest, whole.book.without_book) == (digest_of(own), [])
 
 
 def test_receipts_prove_nothing_about_files(app: Container, asked: Collector) -> None:

@@ -7,11 +7,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from support.servers.forked_commands import run_command
 
 from simic.cli.main import PANELS
+from simic.cli.options import open_container
 from simic.contracts.errors import ConfigError
-from simic.runtime.home import Home
+from simic.runtime.home import Home, HomeUse
 
 
 def test_an_unknown_key_of_a_profile_is_named_with_its_nearest_match_and_nothing_is_done(
@@ -97,6 +99,16 @@ def test_a_name_that_is_no_policy_is_a_usage_error(home: Path) -> None:
 def test_wrong_usage_is_exit_2_and_so_is_an_option_nobody_knows() -> None:
     assert run_command("collect", "--controler", "wait").returncode == 2
     assert run_command("nonsense").returncode == 2
+
+
+def test_an_option_that_was_not_given_changes_no_setting_and_is_named_in_no_error() -> None:
+    hosts = "trial.hosts_per_family"
+    given = open_container(overrides=[f"{hosts}=7"], extra={hosts: None, "trial.land": True}, use=HomeUse.NONE)
+    assert (given.config.trial.hosts_per_family, given.config.trial.land) == (7, True)
+    with pytest.raises(ConfigError, match=f"--override {hosts}"):
+        open_container(overrides=[f"{hosts}=0"], extra={hosts: None}, use=HomeUse.NONE)
+    with pytest.raises(ConfigError, match="--hosts"):
+        open_container(overrides=[f"{hosts}=7"], extra={hosts: 0}, use=HomeUse.NONE)
 
 
 def test_a_setting_without_an_equals_sign_is_named_with_its_form() -> None:

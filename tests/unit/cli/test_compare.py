@@ -11,7 +11,6 @@ import pytest
 from scipy.stats import ttest_1samp
 
 from simic.app import comparison
-from simic.app.comparison import compare_pairs, looks_of
 from simic.cli.compare import compare, pairs_table
 from simic.contracts.comparison import Comparison
 from simic.contracts.config import TrialConfig
@@ -20,6 +19,7 @@ from simic.contracts.splits import Split
 from simic.hosts.host_sets import draw_keys
 from simic.numerics.sequential import anytime_p
 from simic.runtime.home import Home
+from simic.validation.comparison import compare_pairs, looks_of
 from simic.validation.episodes import Episodes
 from simic.validation.trials import grow_all
 

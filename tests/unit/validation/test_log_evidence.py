@@ -12,11 +12,10 @@ from scipy import stats
 
 from simic.contracts.gate import Criterion, Verdict
 from simic.contracts.log_evidence import LogEvidence, LogGroup, MeanWeight
-from simic.contracts.names import CANDIDATE
+from simic.contracts.names import CANDIDATE, WAIT
 from simic.contracts.state import HostIdentity
 from simic.numerics.off_policy import LoggedEpisodes
 from simic.validation.criteria import log_cut_off, log_mean_weight
-from simic.validation.criterion import WAIT
 from simic.validation.log_evidence import BEHAVIOUR, ROUNDING, LogUse, gain_bound, log_differences, log_evidence
 from simic.validation.off_policy import LEAST_HOSTS, group_margin
 

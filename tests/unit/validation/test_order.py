@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from simic.app.trial_controllers import TRIAL_CONTROLLERS
-from simic.cli import trials
-from simic.contracts.controllers import CONTROLLER_ORDER, SEARCHED
+from simic.contracts.controllers import COMPARISON_CONTROLLERS, CONTROLLER_ORDER, SEARCHED, TRIAL_CONTROLLERS
 from simic.controllers.factory import controller_names
 from simic.validation.criteria.return_over import BASELINES
-from simic.validation.report import COMPARISON_CONTROLLERS
 from simic.validation.table import controller_rank, families_in_order
 
 
 def test_every_list_of_controllers_follows_the_one_order() -> None:
-    for names in (COMPARISON_CONTROLLERS, BASELINES, TRIAL_CONTROLLERS, trials.TRIAL_CONTROLLERS.split(",")):
+    for names in (COMPARISON_CONTROLLERS, BASELINES, TRIAL_CONTROLLERS):
         assert sorted(names, key=controller_rank) == list(names)
     assert set(CONTROLLER_ORDER) == {*controller_names(), *SEARCHED, "champion", "candidate"}
 
