@@ -16,7 +16,6 @@ from simic.contracts.trials import SeedChoice
 from simic.lake.lake import open_lake
 from simic.runtime.files import move_to_damaged
 from simic.runtime.home import Home
-from simic.runtime.receipt_paths import FOLDER_CHARACTERS
 from simic.snapshots.index import find_folder
 from simic.snapshots.manifest import Verify, read_manifest
 
@@ -107,7 +106,7 @@ def move_damaged_artifacts(container: Container, receipt: Receipt) -> None:
     """
     match receipt:
         case SnapshotManifest():
-            path = container.home.snapshots / receipt.digest[:FOLDER_CHARACTERS]
+            path = container.home.snapshot_folder(receipt.digest)
         case TrainingReport():
             path = container.home.policies / receipt.digest
         case _:

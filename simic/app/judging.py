@@ -127,7 +127,7 @@ def validate_by_reports(container: Container, training: TrainingReport, champion
         _case(container, training, champion, specs, manifest, held_out),
         container.config,
         ordinal=judgement.ordinal,
-        figures=container.home.runs / training.digest[:16] / "figures",
+        figures=container.home.run_folder(training.digest) / "figures",
         provenance=container.provenance,
         started_at=started_at,
         clock=container.clock,

@@ -88,7 +88,7 @@ def validate(container: Container, karn: KarnReport) -> ValidationReport:
     with container.progress.task("validate", (3 + (champion is not None)) * hosts) as advance:
         run = reports.JudgingRun(
             judgement.ordinal,
-            container.home.runs / karn.digest[:16] / "figures",
+            container.home.run_folder(karn.digest) / "figures",
             container.provenance,
             container.clock,
             lambda episodes: advance(len(episodes.returns)),

@@ -353,7 +353,7 @@ def validate(
             champion_digest=champion,
             keyring=home.keys,
             plans=home.plans,
-            figures=home.runs / training.digest[:16] / "figures",
+            figures=home.run_folder(training.digest) / "figures",
             provenance=container.provenance,
             clock=container.clock,
             further=further,

@@ -72,7 +72,7 @@ class ComparisonResult(NamedTuple):
 
 def has_database(home: Home) -> bool:
     """Return whether the home has MLflow's database, without which nothing is logged."""
-    return (home.mlruns / "mlflow.db").exists()
+    return home.mlflow_database.exists()
 
 
 def log_instrument(home: Home, result: InstrumentResult) -> str | None:
