@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from simic.contracts.base import Contract, Count, Digest, Finite
-from simic.contracts.receipts import Receipt, Text
+from simic.contracts.receipts import Receipt, Text, policy_or_failure
 from simic.contracts.trials import Estimate, StaticTrial
 
 __all__ = [
@@ -46,11 +46,7 @@ class ProofTraining(Receipt):
     """Decision of the gate, without a champion to compare with; false if training failed."""
     failed_criteria: list[Text]
 
-    @model_validator(mode="after")
-    def _policy_or_failure(self) -> ProofTraining:
-        if (self.policy_digest is None) != (self.failure is not None):
-            raise ValueError("expected either a policy or the failure of its training")
-        return self
+    _is_policy_or_failure = model_validator(mode="after")(policy_or_failure)
 
 
 class ProofStatic(Contract):

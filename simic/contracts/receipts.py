@@ -5,7 +5,7 @@ The chain of receipts is the lineage: each names the digests of its inputs.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import Field
 
@@ -26,6 +26,7 @@ __all__ = [
     "SnapshotManifest",
     "Text",
     "TrainingReport",
+    "policy_or_failure",
 ]
 
 Text = Annotated[str, Field(max_length=4096)]
@@ -51,6 +52,13 @@ class Receipt(Contract):
     seed: Count
     started_at: UtcDatetime
     finished_at: UtcDatetime
+
+
+def policy_or_failure(training: Any) -> Any:
+    """Validate the receipt of a training, which has either ``policy_digest`` or ``failure``."""
+    if (training.policy_digest is None) != (training.failure is not None):
+        raise ValueError("expected either a policy or the failure of its training")
+    return training
 
 
 class CollectionReceipt(Receipt):

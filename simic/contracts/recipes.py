@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 
 from simic.contracts.base import Contract, Count, Digest, Finite, NonNegative, Positive, UnitInterval
 from simic.contracts.comparison import PairComparison, Verdict
-from simic.contracts.receipts import Receipt, Text
+from simic.contracts.receipts import Receipt, Text, policy_or_failure
 from simic.contracts.trials import Estimate
 
 __all__ = ["RecipeArm", "RecipeComparison", "RecipePair", "RecipePolicy", "RecipeTraining"]
@@ -37,11 +37,7 @@ class RecipeTraining(Receipt):
     episodes: Count
     """Episodes grown to learn from, branches included; 0 with a given snapshot."""
 
-    @model_validator(mode="after")
-    def _policy_or_failure(self) -> RecipeTraining:
-        if (self.policy_digest is None) != (self.failure is not None):
-            raise ValueError("expected either a policy or the failure of its training")
-        return self
+    _is_policy_or_failure = model_validator(mode="after")(policy_or_failure)
 
 
 class RecipePolicy(Contract):
