@@ -7,8 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from simic.contracts.base import Contract, NonNegative, Positive, UnitInterval
-from simic.contracts.receipts import Text
+from simic.contracts.base import Contract, NonNegative, Positive, Text, UnitInterval
 from simic.contracts.trials import Estimate, TrialReport
 
 __all__ = ["LEVEL", "Comparison", "PairComparison", "SequentialStop", "Verdict"]

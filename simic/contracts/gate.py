@@ -7,11 +7,11 @@ from typing import Literal
 
 from pydantic import Field
 
-from simic.contracts.base import Contract, Count, Digest, Finite
+from simic.contracts.base import Contract, Count, Digest, Finite, Text
 from simic.contracts.judgements import Judgement, Ordinal
 from simic.contracts.log_evidence import EvidenceKind, LogEvidence
 from simic.contracts.names import MODEL_NAME
-from simic.contracts.receipts import Receipt, Text
+from simic.contracts.receipts import Receipt
 from simic.contracts.trials import Estimate, TrialReport
 
 __all__ = ["Criterion", "GateDecision", "Probe", "ValidationReport", "Verdict"]

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 from pydantic import Field, model_validator
 
-from simic.contracts.base import Contract, Count, Digest, Finite, NonNegative, UnitInterval
+from simic.contracts.base import Contract, Count, Digest, Finite, NonNegative, Text, UnitInterval
 
 __all__ = ["EvidenceKind", "LogEvidence", "LogGroup", "LogSupport", "MeanWeight"]
 
 EvidenceKind: TypeAlias = Literal["trials", "reports"]
 """Episodes that a judgement grew, or episodes that others logged."""
-Text = Annotated[str, Field(max_length=4096)]
 
 
 class LogSupport(Contract):

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import Annotated, Literal
+from typing import Literal
 
 from pydantic import Field
 
-from simic.contracts.base import Contract, Count, Digest, Finite, NonNegative, UnitInterval
+from simic.contracts.base import Contract, Count, Digest, Finite, NonNegative, Text, UnitInterval
 from simic.contracts.receipts import Receipt
 
 __all__ = ["EvaluationVerdict", "EvidenceCheck", "LowerBound", "OffPolicyReport", "OffPolicyRow", "Range"]
-
-Text = Annotated[str, Field(max_length=4096)]
 
 
 class EvaluationVerdict(str, Enum):

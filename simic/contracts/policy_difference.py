@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Literal
 
-from pydantic import Field
-
-from simic.contracts.base import Contract, Count, Digest, Finite, UnitInterval
+from simic.contracts.base import Contract, Count, Digest, Finite, Text, UnitInterval
 from simic.contracts.episode import AttributionRecord
 from simic.contracts.receipts import Receipt
 
 __all__ = ["ActionChange", "DifferenceGroup", "DifferentState", "GrownPair", "Likeliest", "PolicyDifference", "Share"]
-
-Text = Annotated[str, Field(max_length=4096)]
 
 
 class Share(Contract):

@@ -6,8 +6,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from simic.contracts.base import Contract, Count, Digest, Finite
-from simic.contracts.receipts import Receipt, Text, policy_or_failure
+from simic.contracts.base import Contract, Count, Digest, Finite, Text
+from simic.contracts.receipts import Receipt, policy_or_failure
 from simic.contracts.trials import Estimate, StaticTrial
 
 __all__ = [

@@ -5,11 +5,11 @@ The chain of receipts is the lineage: each names the digests of its inputs.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from pydantic import Field
 
-from simic.contracts.base import Contract, Count, Digest, Finite, UtcDatetime
+from simic.contracts.base import Contract, Count, Digest, Finite, Text, UtcDatetime
 from simic.contracts.continual import StageVisit
 from simic.contracts.file_digest import FileDigest
 from simic.contracts.policy_update import PolicyUpdate, SemanticVersion
@@ -24,12 +24,10 @@ __all__ = [
     "PublicationReceipt",
     "Receipt",
     "SnapshotManifest",
-    "Text",
     "TrainingReport",
     "policy_or_failure",
 ]
 
-Text = Annotated[str, Field(max_length=4096)]
 SEAL_FIELDS = frozenset({"key_id", "signature"})
 """Fields added to a sealed receipt; no receipt has fields of these names."""
 

@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from simic.contracts.base import Contract, Count, Digest, Finite
-from simic.contracts.receipts import Receipt, Text
+from simic.contracts.base import Contract, Count, Digest, Finite, Text
+from simic.contracts.receipts import Receipt
 from simic.contracts.safety import StopCause
 
 __all__ = [
