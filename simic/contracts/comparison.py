@@ -34,7 +34,7 @@ class PairComparison(Contract):
     difference: Estimate
     """Mean difference, paired by host; the interval holds at every look of a comparison that stops by itself."""
     by_family: dict[str, Estimate]
-    """The same within each family of two or more hosts, with Student's interval."""
+    """Mean difference within each family of two or more hosts, with Student's interval."""
     p: UnitInterval
     """Two-sided p value of the difference, from sign flips of the pairs, or that of ``SequentialStop.bound``."""
     adjusted_p: UnitInterval

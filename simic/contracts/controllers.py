@@ -105,7 +105,7 @@ class TunedRules(Contract):
     over_wait: Estimate
     """Return minus that of never growing, in points, on the ``confirm_keys`` of the book."""
     by_hand_over_wait: Estimate
-    """The same for the default rules, on the same hosts."""
+    """Return of the default rules minus that of never growing, in points, on the ``confirm_keys`` of the book."""
     candidates: Count
     host_keys: list[Count]
     """Hosts on which the rules were chosen, all of the training split."""

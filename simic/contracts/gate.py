@@ -93,10 +93,13 @@ class GateDecision(Receipt):
 
     stage: Literal["gate"] = "gate"
     model: Text = MODEL_NAME
-    """As in the validation report, and so are the next three."""
+    """Registered model that the judged version is of, as in the validation report."""
     policy_digest: Digest
+    """Digest of the judged policy or Karn."""
     champion_digest: Digest | None
+    """Digest of the champion that it was compared with; null without one."""
     consulted_by: Digest | None = None
+    """Digest of the policy that consulted a judged Karn; null for a policy."""
     judgement: Judgement
     accepted: bool
     without: list[Text] = Field(default_factory=list)

@@ -17,7 +17,7 @@ class KarnReport(Receipt):
     digest: Digest
     """Digest of its sealed directory."""
     path: Text
-    """Its sealed directory."""
+    """Sealed directory of the Karn."""
     snapshot_digest: Digest
     sets: list[Text]
     """Host sets of the training episodes, sorted."""

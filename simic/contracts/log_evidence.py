@@ -30,10 +30,10 @@ class LogSupport(Contract):
     clip_count: Count
     """Number of ratios and weights that were clamped."""
     mean_weight: Finite | None
-    """Its expectation is the probability that an episode of the policy can occur in the log; null, as the next one,
-    for fewer than two hosts."""
+    """Mean weight of the episodes, whose expectation is the probability that an episode of the policy can occur in the
+    log; null for fewer than two hosts."""
     mean_weight_error: NonNegative | None
-    """Standard error of the mean weight."""
+    """Standard error of the mean weight; null for fewer than two hosts."""
 
 
 class MeanWeight(Contract):

@@ -95,9 +95,9 @@ class PolicyDifference(Receipt):
     """Mean over the states of the total variation distance of both distributions over whole actions: the smallest
     probability of acting differently that any coupling of the two can have."""
     by_slot_and_blueprint: Share
-    """The same if actions differ in operation, slot or blueprint only; at most ``disagreement``."""
+    """Disagreement if only operation, slot and blueprint of actions count; at most ``disagreement``."""
     by_operation: Share
-    """The same if actions differ in operation only; at most ``by_slot_and_blueprint``."""
+    """Disagreement if only the operation of actions counts; at most ``by_slot_and_blueprint``."""
     other_choice: UnitInterval
     """Share of the states in which the likeliest actions differ."""
     confidence: UnitInterval

@@ -97,14 +97,17 @@ class IngestReceipt(Receipt):
     duplicate: Count
     quarantined: Count
     retried: Count | None = None
-    """Number of repeated deliveries, in files of the spool or entries of a stream. This and the next three are null in
-    receipts of versions that did not count them."""
+    """Number of repeated deliveries, in files of the spool or entries of a stream; null in receipts of versions that
+    did not count them."""
     dead_lettered: Count | None = None
-    """Number of entries that could not be delivered, or not again; they are on the dead-letter stream."""
+    """Number of entries that could not be delivered, or not again; they are on the dead-letter stream. Null in receipts
+    of versions that did not count them."""
     lost: Count | None = None
-    """Number of entries that were trimmed from the stream before they were ingested."""
+    """Number of entries that were trimmed from the stream before they were ingested; null in receipts of versions that
+    did not count them."""
     lag: Count | None = None
-    """Number of items that wait on the bus at the end; null if it did not answer."""
+    """Number of items that wait on the bus at the end; null if it did not answer, and in receipts of versions that did
+    not count them."""
     reasons: dict[str, Count]
     """Quarantined reports per reason."""
     raw_dropped: Count = 0

@@ -66,7 +66,7 @@ class RecipeArm(Contract):
     overrides: list[Text]
     config_digest: Digest
     settings: dict[str, Text]
-    """Its values of the settings in which the recipes differ, by dotted name."""
+    """Values of the settings in which the recipes differ, by dotted name."""
     mean_return: Finite
     over_wait: Finite
     """Mean return over never growing on the same hosts, in points."""
@@ -94,9 +94,9 @@ class RecipePair(Contract):
     difference: Estimate
     """Mean difference; Student's interval over training seeds and hosts."""
     by_seed: list[Estimate]
-    """The same for each training seed, with intervals over hosts alone."""
+    """Mean difference for each training seed, with intervals over hosts alone."""
     by_family: dict[str, Estimate]
-    """The same within each family of two or more hosts."""
+    """Mean difference within each family of two or more hosts."""
     u: NonNegative
     """Mann-Whitney U of the mean returns of the trainings: pairs of trainings in which ``recipe`` is ahead, ties half.
     """
