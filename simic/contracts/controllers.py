@@ -9,7 +9,8 @@ from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, mod
 
 from simic.contracts.actions import AlphaCurve, BlueprintName
 from simic.contracts.base import Contract, Count, Digest, Finite
-from simic.contracts.config import GovernorConfig, LifecycleConfig, RewardConfig
+from simic.contracts.config import RewardConfig
+from simic.contracts.lifecycle_config import GovernorConfig, LifecycleConfig
 from simic.contracts.names import CANDIDATE, CHAMPION, consulting_name
 from simic.contracts.state import HISTORY_EPOCHS
 from simic.contracts.trials import Estimate

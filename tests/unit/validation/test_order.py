@@ -5,7 +5,7 @@ from __future__ import annotations
 from simic.app.trial_controllers import TRIAL_CONTROLLERS
 from simic.cli import trials
 from simic.contracts.controllers import CONTROLLER_ORDER, SEARCHED
-from simic.controllers.factory import controller_names
+from simic.controllers.plugins import CONTROLLERS
 from simic.validation.criteria.return_over import BASELINES
 from simic.validation.report import COMPARISON_CONTROLLERS
 from simic.validation.table import controller_rank, families_in_order
@@ -14,7 +14,7 @@ from simic.validation.table import controller_rank, families_in_order
 def test_every_list_of_controllers_follows_the_one_order() -> None:
     for names in (COMPARISON_CONTROLLERS, BASELINES, TRIAL_CONTROLLERS, trials.TRIAL_CONTROLLERS.split(",")):
         assert sorted(names, key=controller_rank) == list(names)
-    assert set(CONTROLLER_ORDER) == {*controller_names(), *SEARCHED, "champion", "candidate"}
+    assert set(CONTROLLER_ORDER) == {*CONTROLLERS.names(), *SEARCHED, "champion", "candidate"}
 
 
 def test_policies_under_names_of_their_own_stand_before_the_champion_in_the_order_they_were_named() -> None:
