@@ -163,8 +163,8 @@ def _summary(made: dict[str, Comparison]) -> Iterator[str]:
         "`make ablations` writes this page: recipes of [examples/ablations](../examples/ablations/README.md), each "
         "trained with several seeds and judged on the same hosts. A recipe differs from the first one of its part in "
         "the settings shown. The verdict is that of a rank test over trainings and not of the interval, so the two may "
-        "differ ([ADR 43](adr/0043-recipes-are-compared-over-trainings.md)). A second night trains again from a policy, "
-        "on a log that lacks two families. What is not better in every comparison stays off by default."
+        "differ ([ADR 43](adr/0043-recipes-are-compared-over-trainings.md)). A second night trains again from a "
+        "policy, on a log that lacks two families. What is not better in every comparison stays off by default."
     )
     header = ("part", "recipe", "settings", "return", "over never growing", "against", "difference", "verdict")
     rows = [f"| {' | '.join(header)} |", "|---" * len(header) + "|"]

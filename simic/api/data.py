@@ -15,11 +15,10 @@ from simic.runtime.files import scratch_dir
 from simic.snapshots.index import find_folder
 from simic.snapshots.manifest import read_manifest
 from simic.snapshots.parts import STEPS_NAME, read_rows
+from simic.snapshots.schema import REPORT_COLUMNS
 
 __all__ = ["read_snapshot", "sql"]
 
-REPORT_COLUMNS = ("state", "final_state", "available", "action", "log_prob_behaviour")
-"""Columns of the reports that a snapshot does not copy but reads from the parts it links."""
 _BATCH_ROWS = 8192
 
 

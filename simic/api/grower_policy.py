@@ -19,8 +19,9 @@ from simic.contracts.feature_ranges import OutOfRange
 from simic.contracts.names import CHAMPION
 from simic.contracts.state import HostIdentity
 from simic.controllers.blueprint_mapping import allow_only
-from simic.controllers.factory import controller_names, make
+from simic.controllers.factory import make
 from simic.controllers.learned_controller import LearnedController
+from simic.controllers.plugins import CONTROLLERS
 from simic.controllers.protocol import Controller
 from simic.hosts.custom import Layer
 from simic.runtime.nearest_name import suggestion
@@ -116,7 +117,7 @@ def _controller(
         )
     if isinstance(policy, str) and policy in RULES:
         return make(RULES[policy], [host])
-    if isinstance(policy, str) and policy in controller_names():
+    if isinstance(policy, str) and policy in CONTROLLERS.names():
         raise ConfigError(
             f"policy: {policy!r} needs what only a set of hosts has; expected a policy, or one of {', '.join(RULES)}"
         )

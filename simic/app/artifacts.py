@@ -8,7 +8,7 @@ from pathlib import Path
 
 from simic.app.container import Container
 from simic.app.policy_names import require_path
-from simic.app.receipts import SEALED, ReceiptStore, content_digest
+from simic.app.receipts import SEALED, ReceiptStore
 from simic.contracts.errors import ConfigError, IntegrityError
 from simic.contracts.gate import ValidationReport
 from simic.contracts.receipts import IngestReceipt, Receipt, SnapshotManifest, TrainingReport
@@ -16,7 +16,6 @@ from simic.contracts.trials import SeedChoice
 from simic.lake.lake import open_lake
 from simic.runtime.files import move_to_damaged
 from simic.runtime.home import Home
-from simic.runtime.receipt_paths import FOLDER_CHARACTERS
 from simic.snapshots.index import find_folder
 from simic.snapshots.manifest import Verify, read_manifest
 
@@ -84,7 +83,7 @@ def artifacts_are_intact(container: Container, receipt: Receipt) -> bool:
     about a promotion must also be in the store, unchanged and validly sealed, because a cached copy does not prove who
     wrote it.
     """
-    if type(receipt) in SEALED and not container.receipts.contains(receipt, content=content_digest(receipt)):
+    if type(receipt) in SEALED and not container.receipts.contains(receipt):
         return False
     try:
         match receipt:
@@ -107,7 +106,7 @@ def move_damaged_artifacts(container: Container, receipt: Receipt) -> None:
     """
     match receipt:
         case SnapshotManifest():
-            path = container.home.snapshots / receipt.digest[:FOLDER_CHARACTERS]
+            path = container.home.snapshot_folder(receipt.digest)
         case TrainingReport():
             path = container.home.policies / receipt.digest
         case _:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 from simic.app.home_location import open_home, settle_registry
 from simic.app.karn_names import Karns
 from simic.app.policies import Policies
-from simic.app.receipts import ReceiptStore, content_digest
+from simic.app.receipts import ReceiptStore
 from simic.app.smoke_test import smoke_test
 from simic.bus.factory import URL_VARIABLE, BusSpec, open_bus
 from simic.bus.protocol import Bus
@@ -167,5 +167,5 @@ class Container:
 
     def save_receipt(self, receipt: R) -> R:
         """Store a receipt and return it."""
-        self.receipts.save(receipt, content=content_digest(receipt))
+        self.receipts.save(receipt)
         return receipt

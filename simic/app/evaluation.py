@@ -20,6 +20,7 @@ from simic.contracts.controllers import ControllerSpec
 from simic.contracts.errors import ConfigError
 from simic.contracts.karn import KarnReport
 from simic.contracts.off_policy import LowerBound, OffPolicyReport
+from simic.contracts.policy_names import SHORTEST
 from simic.contracts.receipts import SnapshotManifest, TrainingReport
 from simic.contracts.splits import Split
 from simic.contracts.state import HostIdentity
@@ -42,8 +43,6 @@ _SEARCHED = "its plan book was searched on training hosts; some of them may be a
 _UNKNOWN = "it is not known here"
 _BEYOND = "beyond --episodes"
 """Why an episode is left out although it could be used."""
-SHORTEST = 8
-"""Characters of a digest that name the policy of a log."""
 
 
 class EvaluationChoice(NamedTuple):

@@ -61,7 +61,7 @@ class Policies:
     def is_empty(self) -> bool:
         """Return whether no policy was ever recorded here, without opening the registry, which takes seconds."""
         names = (CANDIDATES_LEDGER, POLICIES_LEDGER, PROMOTIONS_LEDGER)
-        places = [self._home.mlruns / "mlflow.db", *(self._home.ledger / name for name in names)]
+        places = [self._home.mlflow_database, *(self._home.ledger / name for name in names)]
         return not any(path.exists() for path in places)
 
     def fetch(self, reference: str) -> Path:

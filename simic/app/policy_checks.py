@@ -176,7 +176,7 @@ def _examine_judgements(home: Home) -> Check:
 
 def _has_registry(home: Home, history: History) -> bool:
     if history.model == MODEL_NAME:
-        return bool(history.entries) or (home.mlruns / "mlflow.db").exists()
+        return bool(history.entries) or home.mlflow_database.exists()
     return bool(history.entries) or bool(candidate_versions(home, history.model))
 
 

@@ -128,7 +128,7 @@ def record(
     # The page is drawn, which publishing, rolling back and verifying do not need.
     from simic.validation.gate_page import write_gate_page
 
-    page = write_gate_page(decision, report, container.home.runs / report.policy_digest[:16] / "gate")
+    page = write_gate_page(decision, report, container.home.run_folder(report.policy_digest) / "gate")
     choice = _choice_of(container, training)
     registry = container.registry_of(report.model)
     version = registry.record(CandidateRecord(training, report, decision, snapshot, container.config, page, choice))

@@ -75,13 +75,13 @@ class ReceiptStore:
         self._home, self._directory, self._clock = home, home.receipts, clock
         self._signer, self._keyring = signer, keyring
 
-    def save(self, receipt: Receipt, *, content: str) -> Path:
+    def save(self, receipt: Receipt) -> Path:
         """Write a receipt atomically, with paths relative to the home, and return its file.
 
-        ``content`` is a digest that tells receipts of the same moment apart.
+        The digest of its content, in the file name, tells receipts of the same moment apart.
         """
         folder = self._directory / _stage(type(receipt))
-        path = folder / f"{self._moment(type(receipt)):{_MOMENT}}-{content[:12]}.json"
+        path = folder / f"{self._moment(type(receipt)):{_MOMENT}}-{content_digest(receipt)[:12]}.json"
         atomic_write(path, self._text(portable(receipt, self._home)).encode())
         return path
 
@@ -159,10 +159,10 @@ class ReceiptStore:
                 f"seal receipts; `{SEALED[kind]}` makes it again"
             ) from error
 
-    def contains(self, receipt: Receipt, *, content: str) -> bool:
+    def contains(self, receipt: Receipt) -> bool:
         """Return whether exactly this receipt is stored, with a valid seal if its kind is sealed."""
         wanted, kind = receipt.model_dump(mode="json"), type(receipt)
-        found = (self._valid(kind, path) for path in self._paths(kind, content[:12]))
+        found = (self._valid(kind, path) for path in self._paths(kind, content_digest(receipt)[:12]))
         return any(one is not None and one.model_dump(mode="json") == wanted for one in found)
 
     def check_seals(self) -> Iterator[tuple[Path, SimicError | None]]:

@@ -17,7 +17,6 @@ from simic.app.container import Container
 from simic.app.inner_runs import open_inner
 from simic.app.judging_experience import reporter_of_comparison
 from simic.app.parts import take_part
-from simic.app.receipts import content_digest
 from simic.app.recipe_training import Trained, learn, require_own_karn, spec_of, without_karn
 from simic.app.recipes import Recipe, differing_settings
 from simic.app.trial_controllers import SelectedControllers
@@ -181,7 +180,7 @@ class _RecipeTrial:
     def _compare(self, trained: Mapping[str, Sequence[Trained]]) -> RecipeComparison:
         request, container, started_at = self._request, self._container, self._started_at
         report = self._try([one for row in trained.values() for one in row])
-        path = container.receipts.save(report, content=content_digest(report))
+        path = container.receipts.save(report)
         rows = {row.controller: np.asarray(row.returns) for row in report.controllers}
         returns = {recipe: np.array([rows[one.row] for one in own]) for recipe, own in trained.items()}
         is_one, judging = len(request.seeds) == 1, Judging(report.set, report.families, container.config.trial)

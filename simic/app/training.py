@@ -55,7 +55,6 @@ __all__ = [
     "collect",
     "collect_round",
     "collected_sets",
-    "further_sets",
     "require_finished",
     "resolve_start",
     "run_trials",

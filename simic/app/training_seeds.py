@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from simic.app.container import Container
-from simic.app.receipts import content_digest
 from simic.app.training import require_finished
 from simic.contracts.receipts import TrainingReport
 from simic.contracts.trials import SeedChoice
@@ -48,6 +47,6 @@ def choose_seed(container: Container, trained: Sequence[TrainingReport]) -> Seed
             on_done=lambda episodes: advance(len(episodes.returns)),
             flags=config.curate.flags,
         )
-    path = container.receipts.save(report, content=content_digest(report))
+    path = container.receipts.save(report)
     name = f"{path.parent.name}/{path.name}"
     return container.save_receipt(choose(trained, report, name, started_at, container.provenance))

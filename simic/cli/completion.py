@@ -15,6 +15,7 @@ from typing import Any
 
 import typer
 
+from simic.cli.console import SHORT
 from simic.contracts.controllers import CONTROLLER_ORDER, SEARCHED
 from simic.contracts.errors import ConfigError
 from simic.contracts.names import CANDIDATE, CHAMPION, KARN, LEARNED, MODEL_NAME, MODELS
@@ -31,8 +32,6 @@ _NOT_NAMED = frozenset({"schedule", LEARNED, CHAMPION, CANDIDATE, *SEARCHED})
 NAMED = tuple(name for name in dict.fromkeys([*CONTROLLER_ORDER, *CONTROLLERS.names()]) if name not in _NOT_NAMED)
 """Controllers that need no parameter; installed ones last."""
 _FOLDER = re.compile(r"[0-9a-f]{16,64}")
-SHOWN = 12
-"""Number of characters of a digest that are offered; every verb accepts 8 or more."""
 MOST_BYTES = 4 * 1024 * 1024
 """Largest number of bytes of a ledger that are read for version numbers, from its end."""
 
@@ -128,6 +127,6 @@ def _number(line: bytes) -> int | None:
 
 def _digests(folder: Path) -> list[str]:
     try:
-        return sorted(path.name[:SHOWN] for path in folder.iterdir() if _FOLDER.fullmatch(path.name))
+        return sorted(path.name[:SHORT] for path in folder.iterdir() if _FOLDER.fullmatch(path.name))
     except OSError:
         return []

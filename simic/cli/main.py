@@ -25,7 +25,9 @@ from simic.cli import (
     keys,
     lake,
     proof,
+    registry,
     rollout,
+    run,
     snapshots,
     sql,
     stages,
@@ -33,11 +35,9 @@ from simic.cli import (
     trials,
     watch,
 )
-from simic.cli import registry as registrar
-from simic.cli import run as loop
 from simic.cli.console import DEBUG_VARIABLE, EXIT_CODES, errors_become_exit_codes, stdout
 from simic.cli.home_option import HomeOption, give_home_option
-from simic.cli.services import commands as system
+from simic.cli.services import commands
 from simic.cli.streams import check_words, own_streams
 from simic.runtime.code_version import code_version
 
@@ -121,12 +121,12 @@ def _joined(text: str) -> str:
 
 
 for verbs in (
-    loop,
+    run,
     stages,
     karn,
     check_reports,
     snapshots,
-    registrar,
+    registry,
     rollout,
     trials,
     compare,
@@ -144,7 +144,7 @@ for verbs in (
     decide,
     export,
     follow,
-    system,
+    commands,
 ):
     verbs.add_to(app)
 give_home_option(app)

@@ -209,13 +209,14 @@ def validate(
     """
     container = open_container(profile, seed, override, {"trial.land": land or None})
     from simic.app import artifacts, karn, training
+    from simic.validation.further import further_sets
 
     if model == KARN:
         judged = karn.validate(container, karn.resolve_training(container, policy))
         emit(judged, as_json, lambda console: console.print(proof_table(judged)))
         return
     trained = artifacts.resolve_training(container, policy)
-    champion, sets = container.policies.champion_digest(), training.further_sets(container.config)
+    champion, sets = container.policies.champion_digest(), further_sets(container.config)
     further = [training.try_further(container, trained, champion, name) for name in sets]
     receipt = training.validate(container, trained, champion, further)
     emit(receipt, as_json, lambda console: console.print(proof_table(receipt)))

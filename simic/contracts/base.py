@@ -20,13 +20,16 @@ from pydantic import (
 
 __all__ = [
     "DATE_TEXT",
+    "IDENTIFIER",
     "WHOLE",
     "Contract",
     "Count",
     "Digest",
     "Finite",
+    "Identifier",
     "NonNegative",
     "Positive",
+    "Text",
     "UnitInterval",
     "UtcDatetime",
 ]
@@ -93,6 +96,14 @@ Count = Annotated[int, Field(ge=0, le=2**53)]
 
 Positive = Annotated[int, Field(ge=1, le=10_000_000)]
 """A number of things of which there is at least one."""
+
+Text = Annotated[str, Field(max_length=4096)]
+"""A text of limited length, so that receipts stay small."""
+
+IDENTIFIER = r"^[a-z][a-z0-9_]{0,31}$"
+"""The pattern of names of sets, families, blueprints and objectives."""
+
+Identifier = Annotated[str, Field(pattern=IDENTIFIER)]
 
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 NonNegative = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]

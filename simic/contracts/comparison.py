@@ -7,8 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from simic.contracts.base import Contract, NonNegative, Positive, UnitInterval
-from simic.contracts.receipts import Text
+from simic.contracts.base import Contract, NonNegative, Positive, Text, UnitInterval
 from simic.contracts.trials import Estimate, TrialReport
 
 __all__ = ["LEVEL", "Comparison", "PairComparison", "SequentialStop", "Verdict", "verdict_of"]
@@ -42,7 +41,7 @@ class PairComparison(Contract):
     difference: Estimate
     """Mean difference, paired by host; the interval holds at every look of a comparison that stops by itself."""
     by_family: dict[str, Estimate]
-    """The same within each family of two or more hosts, with Student's interval."""
+    """Mean difference within each family of two or more hosts, with Student's interval."""
     p: UnitInterval
     """Two-sided p value of the difference, from sign flips of the pairs, or that of ``SequentialStop.bound``."""
     adjusted_p: UnitInterval

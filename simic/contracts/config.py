@@ -7,7 +7,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from simic.contracts.actions import BlueprintName
-from simic.contracts.base import Contract, Positive, UnitInterval
+from simic.contracts.base import Contract, Identifier, Positive, UnitInterval
 from simic.contracts.errors import ConfigError
 from simic.contracts.karn_config import ControllerConfig, KarnConfig
 from simic.contracts.lake_url import parse_url
@@ -28,11 +28,9 @@ __all__ = [
     "FlagConfig",
     "FurtherCollection",
     "GateConfig",
-    "GovernorConfig",
     "IngestConfig",
     "KarnConfig",
     "LakeConfig",
-    "LifecycleConfig",
     "NetworkConfig",
     "ReplayConfig",
     "RewardConfig",
@@ -45,15 +43,13 @@ __all__ = [
 
 PAID_AT_THE_END = frozenset({"sparse", "minimal"})
 """Reward families that pay the gain of an episode in its last step."""
-FamilyName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,31}$")]
-SetName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,31}$")]
 
 
 class WorldConfig(Contract):
     """Hosts and their training."""
 
-    set: SetName = "benchmark"
-    without: tuple[FamilyName, ...] = ()
+    set: Identifier = "benchmark"
+    without: tuple[Identifier, ...] = ()
     """Families of the set that collection leaves out; training knows nothing of them, and judgement stays on the whole
     set. It counts in a new home only: reports that have landed are learned from, whichever family they are of."""
     images: Annotated[str, Field(min_length=1, max_length=4096)] | None = None
@@ -114,7 +110,7 @@ class WorldConfig(Contract):
 class FurtherCollection(Contract):
     """Hosts of a further set that a run with train.start = distil learns from too."""
 
-    set: SetName
+    set: Identifier
     branch_hosts: Positive
     """Hosts of which one decision each is branched before the first training run."""
     round_branch_hosts: Annotated[int, Field(ge=0, le=1_000_000)]
@@ -302,7 +298,7 @@ class TrialConfig(Contract):
 
     hosts_per_family: Positive = 32
     """Hosts per family in trials; a judgement uses more if ``gate.min_episodes`` requires it."""
-    also_sets: tuple[SetName, ...] = ("varied", "shapes", "maps")
+    also_sets: tuple[Identifier, ...] = ("varied", "shapes", "maps")
     """Further sets on whose test hosts a run tries its candidate before the gate decides: there it must do no harm.
     The run's own set is skipped."""
     also_hosts_per_family: Positive = 16

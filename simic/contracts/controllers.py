@@ -9,7 +9,8 @@ from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, mod
 
 from simic.contracts.actions import AlphaCurve, BlueprintName
 from simic.contracts.base import Contract, Count, Digest, Finite
-from simic.contracts.config import GovernorConfig, LifecycleConfig, RewardConfig
+from simic.contracts.config import RewardConfig
+from simic.contracts.lifecycle_config import GovernorConfig, LifecycleConfig
 from simic.contracts.names import (
     BLIND,
     CANDIDATE,
@@ -123,7 +124,7 @@ class TunedRules(Contract):
     over_wait: Estimate
     """Return minus that of never growing, in points, on the ``confirm_keys`` of the book."""
     by_hand_over_wait: Estimate
-    """The same for the default rules, on the same hosts."""
+    """Return of the default rules minus that of never growing, in points, on the ``confirm_keys`` of the book."""
     candidates: Count
     host_keys: list[Count]
     """Hosts on which the rules were chosen, all of the training split."""

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from simic.contracts.actions import Action, BlueprintName
-from simic.contracts.base import Contract, Count, Digest, Finite, NonNegative, UnitInterval
+from simic.contracts.base import Contract, Count, Digest, Finite, NonNegative, Text, UnitInterval
 from simic.contracts.feature_ranges import OutOfRange
 from simic.contracts.field_report import GovernorEvent
 from simic.contracts.lifecycle import SeedStage
@@ -28,8 +28,6 @@ __all__ = [
     "SlotRecord",
     "WatchReport",
 ]
-
-Text = Annotated[str, Field(max_length=4096)]
 
 
 class SlotRecord(Contract):

@@ -7,11 +7,11 @@ from typing import Literal
 
 from pydantic import Field
 
-from simic.contracts.base import Contract, Count, Digest, Finite
+from simic.contracts.base import Contract, Count, Digest, Finite, Text
 from simic.contracts.judgements import Judgement, Ordinal
 from simic.contracts.log_evidence import EvidenceKind, LogEvidence
 from simic.contracts.names import MODEL_NAME
-from simic.contracts.receipts import Receipt, Text
+from simic.contracts.receipts import Receipt
 from simic.contracts.trials import Estimate, TrialReport
 
 __all__ = ["Criterion", "GateDecision", "Probe", "ValidationReport", "Verdict"]
@@ -93,10 +93,13 @@ class GateDecision(Receipt):
 
     stage: Literal["gate"] = "gate"
     model: Text = MODEL_NAME
-    """As in the validation report, and so are the next three."""
+    """Registered model that the judged version is of, as in the validation report."""
     policy_digest: Digest
+    """Digest of the judged policy or Karn."""
     champion_digest: Digest | None
+    """Digest of the champion that it was compared with; null without one."""
     consulted_by: Digest | None = None
+    """Digest of the policy that consulted a judged Karn; null for a policy."""
     judgement: Judgement
     accepted: bool
     without: list[Text] = Field(default_factory=list)

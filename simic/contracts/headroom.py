@@ -34,9 +34,9 @@ class FamilyHeadroom(Contract):
     chosen: Plan
     """The best plan on one half of the hosts; without seeds, if none gains anything there."""
     when_chosen: Finite
-    """Its mean gain on the hosts that chose it, in points."""
+    """Mean gain of the chosen plan on the hosts that chose it, in points."""
     over_wait: Estimate
-    """Its gain on the other half of the hosts: an estimate that the choice did not inflate."""
+    """Gain of the chosen plan on the other half of the hosts: an estimate that the choice did not inflate."""
     hindsight: Estimate
     """The gain of the plan that is best on each host itself, or of none: chosen by the return, which ends with the
     validation accuracy, and measured with the test accuracy in its place. It takes as many episodes as there are plans

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from simic.contracts.base import Contract, Count, Digest, UtcDatetime
+from simic.contracts.base import Contract, Count, Digest, Text, UtcDatetime
 from simic.contracts.names import MODEL_NAME
 
 __all__ = ["Judgement", "JudgementEntry", "Level", "Ordinal"]
@@ -15,7 +15,6 @@ Level = Annotated[float, Field(gt=0.0, lt=0.5)]
 """Chance of an error."""
 Ordinal = Annotated[int, Field(ge=1, le=2**31)]
 """Number of a judgement in its home, from 1."""
-_Name = Annotated[str, Field(max_length=4096)]
 
 
 class Judgement(Contract):
@@ -37,13 +36,13 @@ class JudgementEntry(Judgement):
     """A line of the ledger of judgements: one that began, whatever came of it."""
 
     schema_version: Literal[1] = 1
-    model: _Name = MODEL_NAME
+    model: Text = MODEL_NAME
     """Registered model of the candidate; absent in lines of earlier versions, which judged policies alone."""
-    set: _Name
+    set: Text
     policy_digest: Digest
     """The candidate: a policy or Karn."""
     champion_digest: Digest | None
-    code_version: _Name
+    code_version: Text
     config_digest: Digest
     seed: Count
     world_digest: Digest

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Literal, TypeAlias
 
-from simic.contracts.base import Count, Digest, Finite
-from simic.contracts.receipts import Receipt, Text, TrainingReport
+from simic.contracts.base import Count, Digest, Finite, Text
+from simic.contracts.receipts import Receipt, TrainingReport
 
 __all__ = ["KarnReport", "Trained"]
 
@@ -17,7 +17,7 @@ class KarnReport(Receipt):
     digest: Digest
     """Digest of its sealed directory."""
     path: Text
-    """Its sealed directory."""
+    """Sealed directory of the Karn."""
     snapshot_digest: Digest
     sets: list[Text]
     """Host sets of the training episodes, sorted."""

@@ -7,14 +7,13 @@ from typing import Annotated
 
 from pydantic import Field
 
-from simic.contracts.base import Contract, Count, Digest, UtcDatetime
+from simic.contracts.base import Contract, Count, Digest, Text, UtcDatetime
 
 __all__ = ["KeyChange", "KeyId", "KeyList", "KeyRecord", "KeyStanding", "PublicKey", "Resealing", "VouchedLine"]
 
 KeyId = Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")]
 PublicKey = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 """32 bytes in hex."""
-Text = Annotated[str, Field(max_length=4096)]
 
 
 class KeyStanding(str, Enum):

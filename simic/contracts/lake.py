@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import Annotated, Literal
+from typing import Literal
 
-from pydantic import Field
-
-from simic.contracts.base import Contract, Count, Digest, UtcDatetime
+from simic.contracts.base import Contract, Count, Digest, Text, UtcDatetime
 
 __all__ = ["Check", "Compaction", "Health", "HealthReport", "LakeStatus", "Retention", "Span", "Vacuum"]
-
-Text = Annotated[str, Field(max_length=4096)]
 
 
 class Span(Contract):

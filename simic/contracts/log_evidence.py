@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 from pydantic import Field, model_validator
 
-from simic.contracts.base import Contract, Count, Digest, Finite, NonNegative, UnitInterval
+from simic.contracts.base import Contract, Count, Digest, Finite, NonNegative, Text, UnitInterval
 
 __all__ = ["EvidenceKind", "LogEvidence", "LogGroup", "LogSupport", "MeanWeight"]
 
 EvidenceKind: TypeAlias = Literal["trials", "reports"]
 """Episodes that a judgement grew, or episodes that others logged."""
-Text = Annotated[str, Field(max_length=4096)]
 
 
 class LogSupport(Contract):
@@ -31,10 +30,10 @@ class LogSupport(Contract):
     clip_count: Count
     """Number of ratios and weights that were clamped."""
     mean_weight: Finite | None
-    """Its expectation is the probability that an episode of the policy can occur in the log; null, as the next one,
-    for fewer than two hosts."""
+    """Mean weight of the episodes, whose expectation is the probability that an episode of the policy can occur in the
+    log; null for fewer than two hosts."""
     mean_weight_error: NonNegative | None
-    """Standard error of the mean weight."""
+    """Standard error of the mean weight; null for fewer than two hosts."""
 
 
 class MeanWeight(Contract):

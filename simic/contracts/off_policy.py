@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import Annotated, Literal
+from typing import Literal
 
 from pydantic import Field
 
-from simic.contracts.base import Contract, Count, Digest, Finite, NonNegative, UnitInterval
+from simic.contracts.base import Contract, Count, Digest, Finite, NonNegative, Text, UnitInterval
 from simic.contracts.receipts import Receipt
 
 __all__ = ["EvaluationVerdict", "EvidenceCheck", "LowerBound", "OffPolicyReport", "OffPolicyRow", "Range"]
-
-Text = Annotated[str, Field(max_length=4096)]
 
 
 class EvaluationVerdict(str, Enum):
@@ -39,13 +37,14 @@ class OffPolicyRow(Contract):
     value: Range | None
     """Expected return of the policy; null where the estimate or its interval is not defined."""
     difference: Range | None
-    """The same minus the mean return of the behaviour, paired by host."""
+    """Expected return of the policy minus the mean return of the behaviour, paired by host; null where the difference
+    or its interval is not defined."""
     n: Count
     effective_sample_size: NonNegative
     largest_weight: NonNegative
     """Largest weight of an episode."""
     largest_share: UnitInterval
-    """The same as a share of the sum of all weights."""
+    """Largest weight of an episode as a share of the sum of all weights."""
     overlap: UnitInterval
     """Share of the episodes that the policy could have logged."""
     clip_count: Count

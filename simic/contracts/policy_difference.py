@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Literal
 
-from pydantic import Field
-
-from simic.contracts.base import Contract, Count, Digest, Finite, UnitInterval
+from simic.contracts.base import Contract, Count, Digest, Finite, Text, UnitInterval
 from simic.contracts.episode import AttributionRecord
 from simic.contracts.receipts import Receipt
 
 __all__ = ["ActionChange", "DifferenceGroup", "DifferentState", "GrownPair", "Likeliest", "PolicyDifference", "Share"]
-
-Text = Annotated[str, Field(max_length=4096)]
 
 
 class Share(Contract):
@@ -99,9 +95,9 @@ class PolicyDifference(Receipt):
     """Mean over the states of the total variation distance of both distributions over whole actions: the smallest
     probability of acting differently that any coupling of the two can have."""
     by_slot_and_blueprint: Share
-    """The same if actions differ in operation, slot or blueprint only; at most ``disagreement``."""
+    """Disagreement if only operation, slot and blueprint of actions count; at most ``disagreement``."""
     by_operation: Share
-    """The same if actions differ in operation only; at most ``by_slot_and_blueprint``."""
+    """Disagreement if only the operation of actions counts; at most ``by_slot_and_blueprint``."""
     other_choice: UnitInterval
     """Share of the states in which the likeliest actions differ."""
     confidence: UnitInterval

@@ -15,7 +15,15 @@ __all__ = ["PolicyUpdate", "RolloutPlan", "SemanticVersion", "ValidationSummary"
 SemanticVersion = Annotated[str, Field(pattern=r"^\d{1,6}\.\d{1,6}\.\d{1,6}$")]
 
 
-class ValidationSummary(Contract):
+class _WithoutAbsent(Contract):
+    """Leaves out absent fields, so that it has the bytes, and so the signature, that earlier releases gave it."""
+
+    @model_serializer(mode="wrap")
+    def _present(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return {name: value for name, value in handler(self).items() if value is not None}
+
+
+class ValidationSummary(_WithoutAbsent):
     """The numbers on which the policy was accepted."""
 
     episodes: Count
@@ -34,10 +42,6 @@ class ValidationSummary(Contract):
     """For Karn, digest of the policy that consulted it; absent for a policy. Nothing is known of Karn with another
     policy."""
 
-    @model_serializer(mode="wrap")
-    def _without_absent(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return _present(handler(self))
-
 
 class RolloutPlan(Contract):
     """How production takes a new policy: a share of its consumers first, all of them if it succeeds."""
@@ -55,7 +59,7 @@ class RolloutPlan(Contract):
     baseline_version: SemanticVersion
 
 
-class PolicyUpdate(Contract):
+class PolicyUpdate(_WithoutAbsent):
     """A signed update; the signature covers the canonical form of all other fields."""
 
     schema_version: Literal[1] = 1
@@ -76,12 +80,3 @@ class PolicyUpdate(Contract):
     """Plan of the rollout that this update begins; absent if all consumers are to use the policy now."""
     issued_by: Actor | None = None
     """Who had it published; absent in updates of earlier releases."""
-
-    @model_serializer(mode="wrap")
-    def _without_absent(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return _present(handler(self))
-
-
-def _present(fields: dict[str, Any]) -> dict[str, Any]:
-    # Without absent fields a summary or update has the bytes, and so the signature, that earlier releases gave it.
-    return {name: value for name, value in fields.items() if value is not None}

@@ -6,8 +6,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from simic.contracts.base import Contract, Count, Digest, Finite
-from simic.contracts.receipts import Receipt, Text
+from simic.contracts.base import Contract, Count, Digest, Finite, Text
+from simic.contracts.receipts import Receipt, policy_or_failure
 from simic.contracts.trials import Estimate, StaticTrial
 
 __all__ = [
@@ -46,18 +46,14 @@ class ProofTraining(Receipt):
     """Decision of the gate, without a champion to compare with; false if training failed."""
     failed_criteria: list[Text]
 
-    @model_validator(mode="after")
-    def _policy_or_failure(self) -> ProofTraining:
-        if (self.policy_digest is None) != (self.failure is not None):
-            raise ValueError("expected either a policy or the failure of its training")
-        return self
+    _is_policy_or_failure = model_validator(mode="after")(policy_or_failure)
 
 
 class ProofStatic(Contract):
     """The networks that a trial ended with, trained from the start; lists are in the order of the trial's hosts."""
 
     same: Literal["epochs", "compute"]
-    """What they share with the episodes."""
+    """Quantity in which the static networks equal the episodes: epochs, or parameters summed over epochs."""
     epochs: list[Count]
     returns: list[Finite]
     test_accuracies: list[Finite]
@@ -70,7 +66,7 @@ class ProofTrial(Receipt):
     stage: Literal["proof_trial"] = "proof_trial"
     set: Text
     world_digest: Digest
-    """As that of a training."""
+    """Digest of what decides an episode's results: code of hosts and installed plug-ins, data, and settings."""
     torch_version: Text
     processor: Text
     """Instruction set for which PyTorch computes: with another one the bits differ, which loosens the pairing."""
@@ -85,7 +81,7 @@ class ProofTrial(Receipt):
     """Undiscounted returns in points."""
     test_accuracies: list[Finite]
     validation_accuracies: list[Finite]
-    """Of the committed networks, as ``test_accuracies``."""
+    """Validation accuracies of the committed networks."""
     parameters: list[Count]
     """Parameters of the seeds that were kept."""
     host_parameters: list[Count]
@@ -95,11 +91,11 @@ class ProofTrial(Receipt):
     times the horizon; of an arm that searches over all its episodes, each after the first of which adds 1."""
     decisions: list[Finite]
     decision_multiply_adds: list[Finite]
-    """Of one decision, in the linear layers of a policy for the graph of the host; 0 for a baseline."""
+    """Multiply-adds of one decision in the linear layers of a policy, for the graph of the host; 0 for a baseline."""
     controller_compute: list[Finite]
     """Multiply-adds of all decisions, over those of the host's training; as in ``FamilyTrial``."""
     probe_compute: list[Finite]
-    """Those of the contributions and gradients of seeds, over the same."""
+    """Multiply-adds of the contributions and gradients of seeds, over those of the host's training."""
     test_returns: list[Finite]
     """Returns with the test accuracy in place of the validation accuracy."""
     episodes_grown: list[Count]
@@ -110,7 +106,7 @@ class ProofTrial(Receipt):
     governor_events: Count
     """Episodes that the governor stopped."""
     static: list[ProofStatic]
-    """Of a policy; empty for a baseline."""
+    """Final networks of a policy's episodes, trained from the start; empty for a baseline."""
 
     @property
     def per_host(self) -> dict[str, list[Any]]:
@@ -143,11 +139,15 @@ class ProofRow(Contract):
     host_share: Finite
     """Mean parameters of kept seeds over those of the hosts."""
     extra_compute: Finite
-    """Mean of the trials' ``extra_compute``, as the next four of theirs."""
+    """Mean of ``extra_compute`` of the trials."""
     decisions: Finite
+    """Mean number of decisions for a host."""
     decision_multiply_adds: Finite
+    """Mean of ``decision_multiply_adds`` of the trials."""
     controller_compute: Finite
+    """Mean of ``controller_compute`` of the trials."""
     probe_compute: Finite
+    """Mean of ``probe_compute`` of the trials."""
     scored_by: Literal["validation", "test"]
     """Accuracy that the returns end with, and those of the controllers in differences to this one. ``test`` is for the
     arms that search, whose choice inflates their validation accuracies."""
@@ -188,15 +188,15 @@ class ProofLeftOut(Contract):
     left_out: Estimate
     """Difference to ``wait`` of the policies that never met the family."""
     trained_with: Estimate
-    """The same of the policies that met it."""
+    """Difference to ``wait`` of the policies that met the family."""
     difference: Estimate
-    """The first minus the second, paired by training seed and host."""
+    """``left_out`` minus ``trained_with``, paired by training seed and host."""
     baselines: dict[str, Estimate]
     """Difference to ``wait`` of each baseline; all of them were searched on hosts of the family."""
     accepted: Count
     """Number of the trainings without the family whose policies passed the gate, which judges on all families."""
     failures: Count
-    """Number of these trainings that failed."""
+    """Number of trainings without the family that failed."""
 
 
 class ProofSet(Contract):

@@ -5,11 +5,11 @@ The chain of receipts is the lineage: each names the digests of its inputs.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from pydantic import Field
 
-from simic.contracts.base import Contract, Count, Digest, Finite, UtcDatetime
+from simic.contracts.base import Contract, Count, Digest, Finite, Text, UtcDatetime
 from simic.contracts.continual import StageVisit
 from simic.contracts.file_digest import FileDigest
 from simic.contracts.policy_update import PolicyUpdate, SemanticVersion
@@ -24,11 +24,10 @@ __all__ = [
     "PublicationReceipt",
     "Receipt",
     "SnapshotManifest",
-    "Text",
     "TrainingReport",
+    "policy_or_failure",
 ]
 
-Text = Annotated[str, Field(max_length=4096)]
 SEAL_FIELDS = frozenset({"key_id", "signature"})
 """Fields added to a sealed receipt; no receipt has fields of these names."""
 
@@ -51,6 +50,13 @@ class Receipt(Contract):
     seed: Count
     started_at: UtcDatetime
     finished_at: UtcDatetime
+
+
+def policy_or_failure(training: Any) -> Any:
+    """Validate the receipt of a training, which has either ``policy_digest`` or ``failure``."""
+    if (training.policy_digest is None) != (training.failure is not None):
+        raise ValueError("expected either a policy or the failure of its training")
+    return training
 
 
 class CollectionReceipt(Receipt):
@@ -91,14 +97,17 @@ class IngestReceipt(Receipt):
     duplicate: Count
     quarantined: Count
     retried: Count | None = None
-    """Number of repeated deliveries, in files of the spool or entries of a stream. This and the next three are null in
-    receipts of versions that did not count them."""
+    """Number of repeated deliveries, in files of the spool or entries of a stream; null in receipts of versions that
+    did not count them."""
     dead_lettered: Count | None = None
-    """Number of entries that could not be delivered, or not again; they are on the dead-letter stream."""
+    """Number of entries that could not be delivered, or not again; they are on the dead-letter stream. Null in receipts
+    of versions that did not count them."""
     lost: Count | None = None
-    """Number of entries that were trimmed from the stream before they were ingested."""
+    """Number of entries that were trimmed from the stream before they were ingested; null in receipts of versions that
+    did not count them."""
     lag: Count | None = None
-    """Number of items that wait on the bus at the end; null if it did not answer."""
+    """Number of items that wait on the bus at the end; null if it did not answer, and in receipts of versions that did
+    not count them."""
     reasons: dict[str, Count]
     """Quarantined reports per reason."""
     raw_dropped: Count = 0

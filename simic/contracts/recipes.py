@@ -6,9 +6,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from simic.contracts.base import Contract, Count, Digest, Finite, NonNegative, Positive, UnitInterval
+from simic.contracts.base import Contract, Count, Digest, Finite, NonNegative, Positive, Text, UnitInterval
 from simic.contracts.comparison import PairComparison, Verdict
-from simic.contracts.receipts import Receipt, Text
+from simic.contracts.receipts import Receipt, policy_or_failure
 from simic.contracts.trials import Estimate
 
 __all__ = ["RecipeArm", "RecipeComparison", "RecipePair", "RecipePolicy", "RecipeTraining"]
@@ -37,11 +37,7 @@ class RecipeTraining(Receipt):
     episodes: Count
     """Episodes grown to learn from, branches included; 0 with a given snapshot."""
 
-    @model_validator(mode="after")
-    def _policy_or_failure(self) -> RecipeTraining:
-        if (self.policy_digest is None) != (self.failure is not None):
-            raise ValueError("expected either a policy or the failure of its training")
-        return self
+    _is_policy_or_failure = model_validator(mode="after")(policy_or_failure)
 
 
 class RecipePolicy(Contract):
@@ -70,7 +66,7 @@ class RecipeArm(Contract):
     overrides: list[Text]
     config_digest: Digest
     settings: dict[str, Text]
-    """Its values of the settings in which the recipes differ, by dotted name."""
+    """Values of the settings in which the recipes differ, by dotted name."""
     mean_return: Finite
     over_wait: Finite
     """Mean return over never growing on the same hosts, in points."""
@@ -98,9 +94,9 @@ class RecipePair(Contract):
     difference: Estimate
     """Mean difference; Student's interval over training seeds and hosts."""
     by_seed: list[Estimate]
-    """The same for each training seed, with intervals over hosts alone."""
+    """Mean difference for each training seed, with intervals over hosts alone."""
     by_family: dict[str, Estimate]
-    """The same within each family of two or more hosts."""
+    """Mean difference within each family of two or more hosts."""
     u: NonNegative
     """Mann-Whitney U of the mean returns of the trainings: pairs of trainings in which ``recipe`` is ahead, ties half.
     """

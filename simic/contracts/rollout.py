@@ -17,13 +17,13 @@ class RolloutVerdict(str, Enum):
     """What the evidence says about a policy in its rollout."""
 
     PASSING = "PASSING"
-    """The lower bound of its success, with every open episode as a failure, reaches the plan's least success."""
+    """The lower bound of the policy's success, with open episodes as failures, reaches the plan's least success."""
     UNDECIDED = "UNDECIDED"
-    """Its success reaches it, that lower bound does not."""
+    """The success of the policy reaches the plan's least success, but its lower bound does not."""
     INSUFFICIENT = "INSUFFICIENT"
-    """Fewer episodes than the plan asks for."""
+    """The policy has fewer episodes than the plan asks for."""
     FAILING = "FAILING"
-    """Its success is below it, or with few episodes the upper bound is."""
+    """The success of the policy is below the plan's least success, or with few episodes its upper bound is."""
 
 
 class SuccessRate(Contract):
@@ -36,12 +36,12 @@ class SuccessRate(Contract):
     cut_off: Count
     """Episodes without an end that are open for three times as long as the longest whole one of their set."""
     open: Count = 0
-    """Other episodes without an end. They are in no share and no bound."""
+    """Episodes without an end that are not yet cut off. They are in no share and no bound."""
     share: UnitInterval | None = None
     lower: UnitInterval | None = None
     upper: UnitInterval | None = None
     confidence: Annotated[float, Field(gt=0.5, lt=1.0)]
-    """Of the interval of Clopper and Pearson (1934)."""
+    """Confidence of the interval of Clopper and Pearson (1934)."""
 
 
 class RolloutStatus(Contract):
@@ -49,14 +49,14 @@ class RolloutStatus(Contract):
 
     schema_version: Literal[1] = 1
     update: PolicyUpdate
-    """The update that began it."""
+    """Update that began the rollout."""
     judged_at: UtcDatetime
     ends_at: UtcDatetime
-    """When the hours of the plan are over."""
+    """Time at which the hours of the plan are over."""
     is_over: bool
     policy: SuccessRate
     baseline: SuccessRate
-    """Of the policy outside the share in the same time, for comparison only."""
+    """Success of the policy outside the share in the same time, for comparison only."""
     verdict: RolloutVerdict
 
     @property

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from simic.contracts.base import Digest
+from simic.contracts.base import Digest, Text
 from simic.contracts.gate import GateDecision, ValidationReport
 from simic.contracts.receipts import (
     CollectionReceipt,
@@ -13,7 +13,6 @@ from simic.contracts.receipts import (
     PublicationReceipt,
     Receipt,
     SnapshotManifest,
-    Text,
     TrainingReport,
 )
 from simic.contracts.trials import SeedChoice

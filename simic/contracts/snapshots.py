@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from simic.contracts.base import Contract, Count, Digest, UtcDatetime
+from simic.contracts.base import Contract, Count, Digest, Text, UtcDatetime
 
 __all__ = [
     "REASON_CHARACTERS",
@@ -28,7 +28,7 @@ __all__ = [
 
 REASON_CHARACTERS = 4096
 """Largest number of characters of a pin's reason."""
-Text = Annotated[str, Field(max_length=REASON_CHARACTERS)]
+Reason = Annotated[str, Field(max_length=REASON_CHARACTERS)]
 
 
 class Pin(Contract):
@@ -36,7 +36,7 @@ class Pin(Contract):
 
     snapshot: Digest
     is_pinned: bool
-    reason: Text | None
+    reason: Reason | None
     at: UtcDatetime
 
 
@@ -83,7 +83,7 @@ class SnapshotSummary(Contract):
     held_bytes: Count
     """Size in bytes of its linked parts, which the lake and other snapshots may share."""
     is_pinned: bool
-    pinned_because: Text | None
+    pinned_because: Reason | None
     used_by: list[SnapshotUse]
 
 

@@ -8,7 +8,7 @@ from typing import Annotated
 from pydantic import Field, model_validator
 
 from simic.contracts.actions import BlueprintName
-from simic.contracts.base import Contract, Count, Finite, NonNegative, UnitInterval
+from simic.contracts.base import Contract, Count, Finite, Identifier, NonNegative, UnitInterval
 from simic.contracts.lifecycle import SeedStage
 from simic.contracts.names import KEY_LIMIT
 
@@ -26,7 +26,6 @@ __all__ = [
 HISTORY_EPOCHS = 5
 """Largest number of epochs of history in a state, oldest first, the current epoch last."""
 
-Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,31}$")]
 Small = Annotated[int, Field(ge=0, le=10_000_000)]
 NodeIndex = Annotated[int, Field(ge=0, le=4095)]
 
@@ -34,9 +33,9 @@ NodeIndex = Annotated[int, Field(ge=0, le=4095)]
 class HostIdentity(Contract):
     """Identity of a host; none of these fields may become a feature."""
 
-    set: Name
+    set: Identifier
     """The host set, such as ``benchmark``."""
-    family: Name
+    family: Identifier
     """The family of the host: its task and architecture."""
     key: Annotated[int, Field(ge=0, lt=KEY_LIMIT)]
     """Determines family, data, initial weights and noise."""

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from simic.contracts.base import Contract, Positive, UnitInterval
+from simic.contracts.base import Contract, Identifier, Positive, UnitInterval
 from simic.contracts.continual import CurriculumConfig, EwcConfig, LoraConfig
 from simic.contracts.network_config import NetworkConfig
 from simic.contracts.safety import SafetyConfig
@@ -58,7 +58,7 @@ class TrainConfig(Contract):
     """How a run learns: distil tries many actions at decisions of its hosts and learns from their returns, then by
     V-trace from other episodes unless that raises the regret; scratch learns from a log as ``objective`` says. Without
     branches in the snapshot, distil learns as scratch does."""
-    objective: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,31}$")] = "vtrace"
+    objective: Identifier = "vtrace"
     """How a log is learned from: vtrace, ppo, awr, fitted_q, cloning, or an installed objective. V-trace also follows a
     distillation. Cloning imitates whoever acted, whatever came of it."""
     seeds: Annotated[int, Field(ge=1, le=100)] = 1

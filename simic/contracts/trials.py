@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from simic.contracts.base import Contract, Count, Digest, Finite
-from simic.contracts.receipts import Receipt, Text
+from simic.contracts.base import Contract, Count, Digest, Finite, Text
+from simic.contracts.receipts import Receipt
 from simic.contracts.safety import StopCause
 
 __all__ = [
@@ -61,19 +61,21 @@ class FamilyTrial(Contract):
     extra_compute: Finite | None = None
     """Mean of: parameters of seeds, summed over the epochs in which they are alive or fossilised, over the host's own
     parameters times the horizon; of an arm that searches over all episodes grown on the host, each after the first of
-    which adds 1. Probes and decisions are not in it. Null, as the next four, in reports of earlier versions."""
+    which adds 1. Probes and decisions are not in it. Null in reports of earlier versions."""
     decisions: Finite | None = None
-    """Mean number of decisions for a host: one per epoch, until the episode ends."""
+    """Mean number of decisions for a host: one per epoch, until the episode ends; null in reports of earlier versions.
+    """
     decision_multiply_adds: Finite | None = None
     """Mean number of multiply-adds of a decision in the linear layers of a policy, and of a Karn that it consults, for
-    the graph of the host; 0 for a controller without a policy."""
+    the graph of the host; 0 for a controller without a policy, null in reports of earlier versions."""
     controller_compute: Finite | None = None
     """Mean of: multiply-adds of all decisions, over those of the host's training: 3 for each of its parameters,
-    training samples and epochs. An upper bound for hosts with convolutions, which use parameters more often."""
+    training samples and epochs. An upper bound for hosts with convolutions, which use parameters more often. Null in
+    reports of earlier versions."""
     probe_compute: Finite | None = None
-    """Mean of: what the observations take beside the validation of the host, over the same training: a forward pass of
-    the host on the validation samples for each contribution of a seed, a forward and a backward pass on one batch for
-    each germinated seed."""
+    """Mean of: what the observations take beside the validation of the host, over the multiply-adds of its training: a
+    forward pass of the host on the validation samples for each contribution of a seed, a forward and a backward pass on
+    one batch for each germinated seed. Null in reports of earlier versions."""
 
 
 class RentTrial(Contract):
@@ -99,7 +101,7 @@ class StaticTrial(Contract):
     return_difference: Estimate
     """Controller minus static network, paired by host key, in points."""
     test_difference: Estimate
-    """The same of test accuracies, as a share, which no rent is in."""
+    """Difference of test accuracies, paired by host key, as a share; no rent is in it."""
 
 
 class ControllerTrial(FamilyTrial):
@@ -110,24 +112,26 @@ class ControllerTrial(FamilyTrial):
     """Number of decisions outside the masks; the host waited instead."""
     governor_events: Count
     by_family: dict[str, FamilyTrial]
-    """The same results per family."""
+    """Results on the hosts of each family."""
     returns: list[Finite]
     """Return per host, in the order of the report's host keys."""
     test_accuracies: list[Finite]
     validation_accuracies: list[Finite] = Field(default_factory=list)
-    """Of the committed network per host; empty in reports of earlier versions."""
+    """Validation accuracy of the committed network per host; empty in reports of earlier versions."""
     validation_losses: list[Finite] = Field(default_factory=list)
-    """Of the committed network per host; empty in reports of earlier versions."""
+    """Validation loss of the committed network per host; empty in reports of earlier versions."""
     measured_steps: Count | None = None
-    """Number of steps after which the contribution of a seed was measured; null, as the next two, in reports of earlier
-    versions."""
+    """Number of steps after which the contribution of a seed was measured; null in reports of earlier versions."""
     hacking_steps: Count | None = None
-    """Number of them that are flagged as reward hacking, as in ``rewards`` of the catalogue."""
+    """Number of measured steps that are flagged as reward hacking, as in ``rewards`` of the catalogue; null in reports
+    of earlier versions."""
     ransomware_steps: Count | None = None
+    """Number of measured steps that are flagged as ransomware, as in ``rewards`` of the catalogue; null in reports
+    of earlier versions."""
     rents: list[Finite] = Field(default_factory=list)
     """Points of rent in each return; empty in reports of earlier versions."""
     by_rent: list[RentTrial] = Field(default_factory=list)
-    """The same results at other rents, if they were asked for."""
+    """Results at other rents, if they were asked for."""
     static: list[StaticTrial] = Field(default_factory=list)
     """Comparisons with the final networks trained from the start, if they were asked for; none of ``wait`` and of an
     arm that searches."""
@@ -173,7 +177,7 @@ class SeedTrial(Contract):
     training_seed: Count
     policy_digest: Digest
     controller: Text
-    """Its row in the trials."""
+    """Row of the policy in the trials."""
     mean_return: Finite
     over_wait: Estimate
     """Difference to never growing, paired by host key."""
@@ -194,7 +198,7 @@ class SeedChoice(Receipt):
     policy_digest: Digest
     """The policy with the greatest mean difference; the first of several with the same one."""
     training_seed: Count
-    """Its training seed."""
+    """Training seed of the chosen policy."""
     set: Text
     """Set of the validation hosts."""
     hosts: Count
@@ -203,13 +207,14 @@ class SeedChoice(Receipt):
     start_digest: Digest | None
     """Policy from which all trainings started, if any."""
     mean: Finite
-    """Mean over training seeds of the mean difference to never growing, in points, as the next three."""
+    """Mean over training seeds of the mean difference to never growing, in points."""
     spread: Annotated[float, Field(ge=0.0)] | None
-    """Standard deviation between training seeds; null if a single training finished."""
+    """Standard deviation between training seeds, in points; null if a single training finished."""
     least: Finite
+    """Least mean difference of a training seed to never growing, in points."""
     greatest: Finite
-    """That of the chosen policy. It is the greatest of several noisy figures, so it promises more than new hosts show.
-    """
+    """Mean difference of the chosen policy to never growing, in points. It is the greatest of several noisy figures, so
+    it promises more than new hosts show."""
     seeds: Annotated[list[SeedTrial], Field(min_length=1)]
     """Trainings that finished, in the order of training."""
     stopped: list[StoppedSeed] = Field(default_factory=list)

@@ -11,12 +11,7 @@ from simic.controllers.plans import plans_from
 from simic.controllers.plugins import CONTROLLERS
 from simic.controllers.protocol import Controller, ControllerContext, Verify
 
-__all__ = ["controller_names", "make"]
-
-
-def controller_names() -> tuple[str, ...]:
-    """Return every name that ``make`` knows; nothing is imported."""
-    return CONTROLLERS.names()
+__all__ = ["make"]
 
 
 def make(spec: ControllerSpec, hosts: Sequence[HostIdentity], *, verify: Verify | None = None) -> Controller:

@@ -15,6 +15,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from simic.contracts.base import Text
 from simic.contracts.errors import ContractError
 from simic.contracts.feature_ranges import FeatureRanges
 from simic.contracts.karn_config import KarnNetworkConfig
@@ -30,7 +31,7 @@ from simic.controllers.network import (
     mlp_head,
     relations_of,
 )
-from simic.controllers.network_files import NetworkCard, NetworkFiles, Text, check_weights, inputs_of
+from simic.controllers.network_files import NetworkCard, NetworkFiles, check_weights, inputs_of
 from simic.numerics.ragged import row_owners
 
 __all__ = ["ConsultedKarn", "KarnCard", "KarnNetwork", "LoadedKarn", "describe_karn", "load_karn", "save_karn"]

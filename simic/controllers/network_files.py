@@ -17,7 +17,7 @@ from safetensors.torch import load, save
 from torch import Tensor, nn
 
 from simic.contracts.actions import BlueprintName
-from simic.contracts.base import Contract, Count, Digest
+from simic.contracts.base import Contract, Count, Digest, Text
 from simic.contracts.errors import ConfigError, ContractError, IntegrityError
 from simic.contracts.feature_ranges import FeatureRanges, NodeType
 from simic.controllers.features import FEATURE_VERSION, feature_names
@@ -29,7 +29,6 @@ __all__ = [
     "WEIGHTS_NAME",
     "NetworkCard",
     "NetworkFiles",
-    "Text",
     "check_weights",
     "inputs_of",
     "read_tensors",
@@ -40,7 +39,6 @@ CARD_NAME = "card.json"
 MAX_WEIGHTS_BYTES = 256 * 1024 * 1024
 MAX_CARD_BYTES = 1024 * 1024
 
-Text = Annotated[str, Field(max_length=4096)]
 Version = Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")]
 
 Columns = Annotated[list[Annotated[str, Field(max_length=128)]], Field(max_length=4096)]

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import torch
 
+from simic.contracts.base import Text
 from simic.contracts.errors import ContractError
 from simic.contracts.feature_ranges import FeatureRanges
 from simic.contracts.network_config import NetworkConfig
@@ -17,7 +18,6 @@ from simic.controllers.network_files import (
     WEIGHTS_NAME,
     NetworkCard,
     NetworkFiles,
-    Text,
     check_weights,
     inputs_of,
 )

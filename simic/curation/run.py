@@ -119,7 +119,7 @@ def curate(
                 started_at=started_at,
                 finished_at=clock(),
                 digest=digest,
-                path=str(home.snapshots / digest[:16]),
+                path=str(home.snapshot_folder(digest)),
                 files=files,
                 sources=sources,
                 sql_digest=rules,

@@ -32,6 +32,7 @@ from simic.learning.learner import Learner
 from simic.learning.losses import Loss
 from simic.learning.phases import Record
 from simic.learning.rates import LrSchedule
+from simic.numerics.regret import IMPOSSIBLE, regret_of
 from simic.replay.dataset import GraphDataset
 from simic.runtime.seeds import derive, generator
 
@@ -73,7 +74,6 @@ TRIED_WEIGHT = 0.02
 """Weight of the log-probability of choosing any tried action."""
 FOLLOWING_WEIGHT = 0.3
 """Weight of cloning the decisions that follow in the best branches."""
-_IMPOSSIBLE = -1e9
 _OP = HEAD_INDEX[Head.OP]
 _GERMINATE = OP_INDEX[Op.GERMINATE]
 
@@ -323,10 +323,10 @@ def _decision_loss(
     states, masks = store.states(decisions.rows[ids])
     actions, returns, tried = decisions.tried_at(ids, states.context_x.device)
     is_early = ~has_trained(states.context_x).unsqueeze(1) & (actions[..., _OP] == _GERMINATE)
-    regret = _regret(returns - FIRST_EPOCH_MARGIN * is_early, tried).clamp(max=REGRET_CUT)
+    regret = regret_of(returns - FIRST_EPOCH_MARGIN * is_early).clamp(max=REGRET_CUT)
     output = network.act(states, noise)
     joint = heads.log_probs(output, states.slot_ptr, masks, actions, exploration)
-    joint = joint.masked_fill(~tried, _IMPOSSIBLE)
+    joint = joint.masked_fill(~tried, IMPOSSIBLE)
     log_share = joint.log_softmax(1)
     share = log_share.exp()
     expected = (share * regret).sum(1).mean()
@@ -334,7 +334,7 @@ def _decision_loss(
     log_tried = joint.logsumexp(1).mean()
     targets = store.steps_at(decisions.rows[ids]).returns
     value = functional.smooth_l1_loss(network.value(states) / network.value_scale, targets / network.value_scale)
-    greedy = _regret(returns, tried).gather(1, joint.argmax(1, keepdim=True)).mean()
+    greedy = regret_of(returns).gather(1, joint.argmax(1, keepdim=True)).mean()
     total = (expected - temperature * entropy) / UNIT - TRIED_WEIGHT * log_tried + value
     with torch.no_grad():
         entropies = heads.entropy(output, states.slot_ptr, masks, actions[:, 0], exploration)
@@ -358,19 +358,13 @@ def regrets(network: PolicyNetwork, store: GraphDataset, decisions: BranchedDeci
         states, masks = store.states(decisions.rows[ids])
         actions, returns, tried = decisions.tried_at(ids, states.context_x.device)
         joint = heads.log_probs(network.act(states), states.slot_ptr, masks, actions, 0.0)
-        joint, regret = joint.masked_fill(~tried, _IMPOSSIBLE), _regret(returns, tried)
+        joint, regret = joint.masked_fill(~tried, IMPOSSIBLE), regret_of(returns)
         expected.append((joint.softmax(1) * regret).sum(1))
         greedy.append(regret.gather(1, joint.argmax(1, keepdim=True)).squeeze(1))
     return {
         "held_out_regret": float(torch.cat(expected).double().mean()),
         "held_out_greedy_regret": float(torch.cat(greedy).double().mean()),
     }
-
-
-def _regret(returns: Tensor, tried: Tensor) -> Tensor:
-    """Return [B, C]: points that each action loses against the best tried one; 0 in the padding."""
-    known = returns.nan_to_num(_IMPOSSIBLE)
-    return torch.where(tried, known.amax(1, keepdim=True) - known, 0.0)
 
 
 def _plus_cloning(

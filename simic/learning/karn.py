@@ -50,12 +50,11 @@ from simic.learning.losses import Loss
 from simic.learning.phases import LEAST_VALUE_SCALE, Record, means
 from simic.learning.rates import LrSchedule
 from simic.numerics.contextual_bandit import doubly_robust_value
+from simic.numerics.regret import IMPOSSIBLE
 from simic.replay.dataset import GraphDataset
 from simic.runtime.seeds import derive, generator
 
 __all__ = ["KarnTraining", "regrets"]
-
-_IMPOSSIBLE = -1e9
 
 
 class KarnTraining:
@@ -176,7 +175,7 @@ def _table(logits: Tensor, states: GraphBatch, slots: Tensor, masks: MaskTensors
 def _comparison_loss(table: Tensor, comparisons: Comparisons, temperature: float) -> Tensor:
     """Return [B] for log-probabilities ``table`` [B, K] of the blueprints."""
     tried = comparisons.tried
-    among = table.masked_fill(~tried, _IMPOSSIBLE)
+    among = table.masked_fill(~tried, IMPOSSIBLE)
     log_share = among.log_softmax(1)
     share = log_share.exp()
     expected = (share * comparisons.regret.clamp(max=REGRET_CUT)).sum(1)
@@ -223,9 +222,9 @@ def regrets(network: KarnNetwork, store: GraphDataset, examples: KarnExamples) -
         part = held_out.take(ids)
         states, masks = store.states(part.rows)
         tables.append(_table(network(states), states, part.slots, masks, 0.0))
-    among = torch.cat(tables).masked_fill(~tried, _IMPOSSIBLE)
+    among = torch.cat(tables).masked_fill(~tried, IMPOSSIBLE)
     mean_regret = learned.regret.sum(0) / learned.tried.sum(0).clamp(min=1)
-    mean_regret = mean_regret.where(learned.tried.any(0), -_IMPOSSIBLE)  # nothing known is not the best
+    mean_regret = mean_regret.where(learned.tried.any(0), -IMPOSSIBLE)  # nothing known is not the best
     fixed = torch.where(tried, mean_regret, torch.inf).argmin(1, keepdim=True)
     found = {
         "held_out_regret": (among.softmax(1) * regret).sum(1),

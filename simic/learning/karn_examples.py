@@ -16,13 +16,13 @@ from simic.contracts.actions import Head, Op
 from simic.contracts.batches import HEAD_INDEX, OP_INDEX
 from simic.learning.distillation import BranchedDecisions, branched_decisions, without_held_out
 from simic.numerics.ragged import concatenated_ranges
+from simic.numerics.regret import regret_of
 from simic.replay.dataset import GraphDataset
 
 __all__ = ["Comparisons", "Germinations", "KarnExamples", "examples_of"]
 
 LEAST_DRAWN = -1e-6
 """Log-probability from which on a blueprint counts as not drawn; log-probabilities are stored in float32."""
-_IMPOSSIBLE = -1e9
 _OP, _SLOT, _BLUEPRINT = (HEAD_INDEX[head] for head in (Head.OP, Head.SLOT, Head.BLUEPRINT))
 _GERMINATE = OP_INDEX[Op.GERMINATE]
 
@@ -40,8 +40,7 @@ class Comparisons(NamedTuple):
     @property
     def regret(self) -> Tensor:
         """Return [D, K]: points that each blueprint loses against the best tried one; 0 where it was not tried."""
-        known = self.returns.nan_to_num(_IMPOSSIBLE)
-        return torch.where(self.tried, known.amax(1, keepdim=True) - known, 0.0)
+        return regret_of(self.returns)
 
     @property
     def tried(self) -> Tensor:

@@ -40,12 +40,11 @@ class Precision:
 
     def scaled(self, loss: Tensor) -> Tensor:
         """Return the loss times the scale."""
-        return self.scaler.scale(loss) if self.scaler.is_enabled() else loss
+        return self.scaler.scale(loss)
 
     def unscale(self, optimizer: Optimizer) -> None:
         """Divide the gradients by the scale."""
-        if self.scaler.is_enabled():
-            self.scaler.unscale_(optimizer)
+        self.scaler.unscale_(optimizer)
 
     def is_overflow(self, *, are_finite: bool, scale: float) -> bool:
         """Return whether gradients that are not finite come from the scale, so that the step is left out."""
@@ -53,5 +52,4 @@ class Precision:
 
     def adapt(self) -> None:
         """Halve the scale after an overflow; double it after 2,000 updates without one."""
-        if self.scaler.is_enabled():
-            self.scaler.update()
+        self.scaler.update()

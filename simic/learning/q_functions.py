@@ -32,6 +32,7 @@ from simic.learning.learner import Learner
 from simic.learning.losses import Loss
 from simic.learning.phases import Record
 from simic.learning.rates import LrSchedule
+from simic.numerics.regret import IMPOSSIBLE
 from simic.replay.dataset import GraphDataset
 from simic.runtime.seeds import generator
 
@@ -55,7 +56,6 @@ PRIOR = 0.7
 """Points per nat of log-probability of the operation under the behaviour."""
 MOST_CANDIDATES = 48
 """Largest number of candidates of one state; those with the least values beyond it are left out."""
-_IMPOSSIBLE = -1e9
 _WAIT, _GERMINATE = OP_INDEX[Op.WAIT], OP_INDEX[Op.GERMINATE]
 _FACTORS = (Head.ALPHA_TARGET, Head.ALPHA_SPEED, Head.ALPHA_CURVE, Head.TEMPO)
 
@@ -153,12 +153,12 @@ def candidates(
     best = {
         head: torch.stack([output.factors[head] for output in outputs])
         .mean(0)
-        .masked_fill(~_supported_factor(own, head), _IMPOSSIBLE)
+        .masked_fill(~_supported_factor(own, head), IMPOSSIBLE)
         .argmax(2)
         for head in _FACTORS
     }
     each = torch.stack([_advantages(output, best) for output in outputs])
-    prior = own.op.masked_fill(~masks.op, _IMPOSSIBLE).log_softmax(1)
+    prior = own.op.masked_fill(~masks.op, IMPOSSIBLE).log_softmax(1)
     actions, ops = _actions(best, own.blueprint.shape)
     total = POINTS * (each.mean(0) - DOUBT * each.std(0, correction=0))
     total = total + PRIOR * (prior - prior[:, [_WAIT]])[:, ops]
@@ -202,7 +202,7 @@ class _SlotTable:
 
 def _supported(logits: Tensor, legal: Tensor, dim: int) -> Tensor:
     """Return where a legal choice has at least ``SUPPORT`` times the probability of the most likely one."""
-    most = logits.masked_fill(~legal, _IMPOSSIBLE).amax(dim, keepdim=True)
+    most = logits.masked_fill(~legal, IMPOSSIBLE).amax(dim, keepdim=True)
     return legal & (logits >= most + math.log(SUPPORT))
 
 

@@ -13,7 +13,7 @@ from simic.runtime.home import Home
 
 __all__ = ["Move", "last_place"]
 
-Text = Annotated[str, Field(max_length=16_384)]
+PathText = Annotated[str, Field(max_length=16_384)]
 
 
 class Move(Contract):
@@ -21,9 +21,9 @@ class Move(Contract):
 
     schema_version: Literal[1] = 1
     at: UtcDatetime
-    source: Text | None
+    source: PathText | None
     """Absolute path before; null for a new home, or one made before there was this ledger."""
-    target: Text
+    target: PathText
     """Absolute path from now on."""
     mlflow: Count
     """Addresses rewritten in MLflow's database."""

@@ -31,7 +31,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 from pydantic import Field, TypeAdapter, ValidationError
 
 from simic.contracts.actor import Actor
-from simic.contracts.base import Contract, Count, UtcDatetime
+from simic.contracts.base import Contract, Count, Text, UtcDatetime
 from simic.contracts.errors import IntegrityError
 from simic.contracts.keys import KeyId, PublicKey
 from simic.contracts.names import MODEL_NAME
@@ -59,8 +59,6 @@ PURPOSE = "promotion"
 """Purpose of the signatures."""
 _CHAIN_FIELD = "previous_sha256"
 _SCHEMA_VERSION = 2
-
-Text = Annotated[str, Field(max_length=4096)]
 
 
 class Operation(str, Enum):

@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from simic.contracts.receipts import Receipt
 from simic.registry.experiment_page import DESCRIPTION_TAG
 from simic.registry.headline import Table
-from simic.registry.mlflow_run import TABLES_TAG
+from simic.registry.mlflow_run import TABLES_TAG, milliseconds, table_file
 from simic.registry.mlflow_store import INITIALISE_WAIT_S, open_client_of, store_errors
 from simic.runtime.home import Home
 from simic.runtime.locks import exclusive
@@ -72,7 +71,7 @@ class ComparisonResult(NamedTuple):
 
 def has_database(home: Home) -> bool:
     """Return whether the home has MLflow's database, without which nothing is logged."""
-    return (home.mlruns / "mlflow.db").exists()
+    return home.mlflow_database.exists()
 
 
 def log_instrument(home: Home, result: InstrumentResult) -> str | None:
@@ -96,7 +95,7 @@ def log_instrument(home: Home, result: InstrumentResult) -> str | None:
             for name, png in result.figures.items():
                 (Path(folder) / f"{name}.png").write_bytes(png)
             client.log_artifacts(run_id, folder, "figures")
-        client.set_terminated(run_id, _FINISHED, _milliseconds(result.receipt.finished_at))
+        client.set_terminated(run_id, _FINISHED, milliseconds(result.receipt.finished_at))
     return run_id
 
 
@@ -107,7 +106,7 @@ def log_comparison(home: Home, result: ComparisonResult) -> str | None:
     """
     if not has_database(home):
         return None
-    finished = _milliseconds(result.receipt.finished_at)
+    finished = milliseconds(result.receipt.finished_at)
     with store_errors(f"logging {result.name}"):
         client = open_client_of(home)
         experiment = _experiment(client, home)
@@ -117,8 +116,8 @@ def log_comparison(home: Home, result: ComparisonResult) -> str | None:
             _log_policy(client, nested, policy, finished)
             client.set_terminated(nested, _FINISHED, finished)
         for table in result.tables:
-            client.log_text(run_id, json.dumps({"columns": table.columns, "data": table.rows}), _file_of(table))
-        files = [{"path": _file_of(table), "type": "table"} for table in result.tables]
+            client.log_text(run_id, json.dumps({"columns": table.columns, "data": table.rows}), table_file(table))
+        files = [{"path": table_file(table), "type": "table"} for table in result.tables]
         client.set_tag(run_id, TABLES_TAG, json.dumps(files))
         client.log_text(run_id, result.receipt.model_dump_json(indent=2), "receipt.json")
         client.set_terminated(run_id, _FINISHED, finished)
@@ -150,7 +149,7 @@ def _begin(
         "config_digest": receipt.config_digest,
         **(tags or {}),
     }
-    started = _milliseconds(receipt.started_at)
+    started = milliseconds(receipt.started_at)
     return str(client.create_run(experiment, started, own, run_name=result.name).info.run_id)
 
 
@@ -162,11 +161,3 @@ def _log_policy(client: MlflowClient, run_id: str, policy: ComparedPolicy, momen
         metrics=[Metric(name, value, moment, 0) for name, value in policy.metrics.items()],
         params=[Param(name, value) for name, value in policy.params.items()],
     )
-
-
-def _file_of(table: Table) -> str:
-    return f"tables/{table.name}.json"
-
-
-def _milliseconds(moment: datetime) -> int:
-    return int(moment.timestamp() * 1000)

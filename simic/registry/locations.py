@@ -43,7 +43,7 @@ class Location(NamedTuple):
 
 def locations(home: Home, database: Path | None = None) -> list[Location]:
     """Return the addresses that point outside ``home``; none without a database. Changes nothing."""
-    database = database or home.mlruns / "mlflow.db"
+    database = database or home.mlflow_database
     if not database.exists():
         return []
     with reading(database) as connection:
@@ -52,7 +52,7 @@ def locations(home: Home, database: Path | None = None) -> list[Location]:
 
 def rewrite_locations(home: Home, database: Path | None = None) -> int:
     """Rewrite every address of an earlier location of this home, in one transaction; return how many."""
-    database = database or home.mlruns / "mlflow.db"
+    database = database or home.mlflow_database
     found = [one for one in locations(home, database) if one.wanted is not None]
     if not found:
         return 0

@@ -43,9 +43,11 @@ __all__ = [
     "lineage_of",
     "log_run",
     "log_scores",
+    "milliseconds",
     "restore_run_hint",
     "run_labels",
     "summary_of",
+    "table_file",
     "version_tags",
 ]
 
@@ -125,7 +127,7 @@ def ensure_run(client: MlflowClient, experiment: str, evidence: CandidateRecord,
         return run_id
     run = client.create_run(
         experiment,
-        start_time=_milliseconds(evidence.training.started_at),
+        start_time=milliseconds(evidence.training.started_at),
         run_name=f"recording {digest[:6]}",
         tags={
             "policy_digest": digest,
@@ -142,7 +144,7 @@ def log_run(client: MlflowClient, run_id: str, evidence: CandidateRecord) -> Non
     from mlflow.entities import RunTag
 
     _log_params(client, run_id, evidence)
-    curves, broken = _curves(_curves_path(evidence.training), _milliseconds(evidence.training.finished_at))
+    curves, broken = _curves(_curves_path(evidence.training), milliseconds(evidence.training.finished_at))
     _log_metrics(client, run_id, curves)
     gate = evidence.gate
     tags = {
@@ -150,7 +152,7 @@ def log_run(client: MlflowClient, run_id: str, evidence: CandidateRecord) -> Non
         "gate_digest": gate.digest,
         "gate_failed": ", ".join(c.name for c in gate.criteria if c.verdict.value != "PASS") or "none",
         "mlflow.note.content": version_description(evidence.training, evidence.validation, gate, evidence.snapshot),
-        TABLES_TAG: json.dumps([{"path": _table_file(table), "type": "table"} for table in _tables(evidence)]),
+        TABLES_TAG: json.dumps([{"path": table_file(table), "type": "table"} for table in _tables(evidence)]),
         # MLflow plots no NaN and alters infinities, so a tag names the first step instead.
         **{f"not_finite.{name}": f"first at step {step}" for name, step in broken.items()},
     }
@@ -163,7 +165,7 @@ def log_scores(client: MlflowClient, run_id: str, model_id: str, evidence: Candi
     """Log the headline metrics, once each, on the run and on the model."""
     from mlflow.entities import Metric
 
-    moment = _milliseconds(evidence.gate.finished_at)
+    moment = milliseconds(evidence.gate.finished_at)
     scores = headline_metrics(evidence.validation) | seed_metrics(evidence.choice)
     _log_metrics(client, run_id, [Metric(name, value, moment, 0, model_id=model_id) for name, value in scores.items()])
 
@@ -326,7 +328,7 @@ def _log_files(client: MlflowClient, run_id: str, evidence: CandidateRecord) -> 
     for table in _tables(evidence):
         # MlflowClient.log_table appends to an existing table; a repeated recording must replace it.
         content = {"columns": table.columns, "data": table.rows}
-        client.log_text(run_id, json.dumps(content), _table_file(table))
+        client.log_text(run_id, json.dumps(content), table_file(table))
     if evidence.page is not None:
         client.log_artifacts(run_id, str(evidence.page), _PAGE_FOLDER)
     curves = _curves_path(evidence.training)
@@ -349,9 +351,11 @@ def _tables(evidence: CandidateRecord) -> list[Table]:
     return [*tables(evidence.validation, evidence.gate), *([] if choice is None else [seed_table(choice)])]
 
 
-def _table_file(table: Table) -> str:
+def table_file(table: Table) -> str:
+    """Return the artifact path of a table."""
     return f"tables/{table.name}.json"
 
 
-def _milliseconds(moment: datetime) -> int:
+def milliseconds(moment: datetime) -> int:
+    """Return a moment in milliseconds since 1970, as MLflow stores it."""
     return int(moment.timestamp() * 1000)

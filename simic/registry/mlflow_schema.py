@@ -34,7 +34,7 @@ def examine_database(home: Home) -> None:
         IntegrityError: if it is damaged or is not a database of MLflow.
         ContractError: if it has another schema than the one of the installed MLflow.
     """
-    database = home.mlruns / "mlflow.db"
+    database = home.mlflow_database
     with reading(database) as connection:
         tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
         missing = sorted({_REVISION, _VERSIONS} - tables)

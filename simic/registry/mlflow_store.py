@@ -61,7 +61,7 @@ def initialise(home: Home, model: str = MODEL_NAME) -> str:
     Two processes that create MLflow's tables at once break each other. So one process creates them under a lock, in a
     file with another name: the file at the final name is always complete.
     """
-    database = home.mlruns / "mlflow.db"
+    database = home.mlflow_database
     if not database.exists():  # an existing database needs no lock, and a read-only home grants none
         with exclusive(home.locks / "mlflow", "creating the MLflow database", INITIALISE_WAIT_S):
             if not database.exists():
@@ -114,7 +114,7 @@ def open_client_of(home: Home) -> MlflowClient:
         ContractError: if it has another schema than the one of the installed MLflow.
         MlflowException: if MLflow cannot open it for another reason.
     """
-    if (home.mlruns / "mlflow.db").exists():
+    if home.mlflow_database.exists():
         examine_database(home)
     return open_client(home.tracking_uri)
 

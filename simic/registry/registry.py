@@ -379,7 +379,7 @@ class Registry:
 
 def _check_database(home: Home) -> None:
     """Raise IntegrityError if a ledger lists policies and the database is missing: a new one would lack them."""
-    database = home.mlruns / "mlflow.db"
+    database = home.mlflow_database
     listing = [home.ledger / name for name in (CANDIDATES_LEDGER, PROMOTIONS_LEDGER) if (home.ledger / name).exists()]
     if listing and not database.exists():
         raise IntegrityError(

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from simic.contracts.actions import ALPHA_CURVES, ALPHA_SPEEDS, ALPHA_TARGETS, OPS, TEMPOS
-from simic.contracts.base import Contract, Count, Digest
+from simic.contracts.base import Contract, Count, Digest, Text
 from simic.contracts.batches import Masks, Observations
 from simic.contracts.errors import ConfigError, ContractError, TransientError
 from simic.contracts.receipts import SnapshotManifest
@@ -43,7 +43,6 @@ __all__ = [
 CARD_NAME = "card.json"
 README_NAME = "README.md"
 
-Text = Annotated[str, Field(max_length=4096)]
 FormatName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,63}$")]
 
 

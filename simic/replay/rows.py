@@ -21,6 +21,7 @@ from simic.contracts.receipts import SnapshotManifest
 from simic.replay.batch import Steps
 from simic.replay.decode import actions_of, column, flags, masks_of, numbers, observations_of, propensities_of, texts
 from simic.snapshots.parts import read_rows
+from simic.snapshots.schema import REPORT_COLUMNS
 
 __all__ = ["EpisodeBatch", "Sequences", "episode_batch_of", "read_first", "read_parts", "read_split"]
 
@@ -31,7 +32,6 @@ _SNAPSHOT_COLUMNS = (
 _HEAD_COLUMNS = (
     "run_id", "policy_version", "controller", "set", "family", "host_key", "branch_of", "branch_step",
 )  # fmt: skip
-_REPORT_COLUMNS = ("state", "final_state", "available", "action", "log_prob_behaviour")
 _BATCH_ROWS = 8192
 
 
@@ -78,12 +78,12 @@ def episode_batch_of(table: pa.Table, blueprints: tuple[str, ...], gamma: float)
 
 def read_split(manifest: SnapshotManifest, split: str) -> pa.Table:
     """Return all rows of a split, by (run_id, step)."""
-    return _table(read_rows(manifest, split, _SNAPSHOT_COLUMNS, _REPORT_COLUMNS, batch_rows=_BATCH_ROWS))
+    return _table(read_rows(manifest, split, _SNAPSHOT_COLUMNS, REPORT_COLUMNS, batch_rows=_BATCH_ROWS))
 
 
 def read_first(manifest: SnapshotManifest, split: str, rows: int) -> pa.Table:
     """Return the first episodes of a split: about ``rows`` rows, and at least one episode."""
-    table = _table(read_rows(manifest, split, _SNAPSHOT_COLUMNS, _REPORT_COLUMNS, batch_rows=rows, limit=rows + 1))
+    table = _table(read_rows(manifest, split, _SNAPSHOT_COLUMNS, REPORT_COLUMNS, batch_rows=rows, limit=rows + 1))
     if table.num_rows <= rows:
         return table
     whole, _ = _split_last(table)
@@ -94,7 +94,7 @@ def read_parts(
     manifest: SnapshotManifest,
     split: str,
     rows: int,
-    report_columns: tuple[str, ...] = _REPORT_COLUMNS,
+    report_columns: tuple[str, ...] = REPORT_COLUMNS,
     further: tuple[str, ...] = (),
 ) -> Iterator[pa.Table]:
     """Yield the rows of a split in order, whole episodes of about ``rows`` rows at a time.

@@ -15,6 +15,7 @@ from simic.runtime.files import ignore_in_git
 from simic.runtime.sqlite_files import sqlite_url
 
 __all__ = [
+    "FOLDER_CHARACTERS",
     "HOME_VARIABLE",
     "LAKE_VARIABLE",
     "MLFLOW_URL_VARIABLE",
@@ -24,6 +25,8 @@ __all__ = [
     "resolve_home",
 ]
 
+FOLDER_CHARACTERS = 16
+"""Number of characters of a digest in the names of the folders of snapshots and runs."""
 HOME_VARIABLE = "SIMIC_HOME"
 MLFLOW_URL_VARIABLE, PREFECT_URL_VARIABLE = "SIMIC_MLFLOW_URL", "SIMIC_PREFECT_URL"
 """Addresses of the running UIs; the commands that start stages set them, for links from one UI to the other."""
@@ -96,6 +99,10 @@ class Home:
         """Directory of snapshots, by digest."""
         return self.data / "snapshots"
 
+    def snapshot_folder(self, digest: str) -> Path:
+        """Return the directory of the snapshot with this digest."""
+        return self.snapshots / digest[:FOLDER_CHARACTERS]
+
     @property
     def policies(self) -> Path:
         """Directory of sealed policies, by digest."""
@@ -120,6 +127,10 @@ class Home:
     def runs(self) -> Path:
         """Directory of curves, figures and trials, by run."""
         return self.data / "runs"
+
+    def run_folder(self, digest: str) -> Path:
+        """Return the directory of the figures and pages about the policy or Karn with this digest."""
+        return self.runs / digest[:FOLDER_CHARACTERS]
 
     @property
     def telemetry(self) -> Path:
@@ -177,9 +188,14 @@ class Home:
         return self.root / "mlruns"
 
     @property
+    def mlflow_database(self) -> Path:
+        """Database of MLflow; without it nothing is registered or logged."""
+        return self.mlruns / "mlflow.db"
+
+    @property
     def tracking_uri(self) -> str:
         """Tracking URI of MLflow's database."""
-        return sqlite_url(self.mlruns / "mlflow.db")
+        return sqlite_url(self.mlflow_database)
 
     @property
     def artifacts(self) -> Path:

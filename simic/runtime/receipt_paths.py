@@ -16,11 +16,9 @@ from simic.contracts.receipts import Receipt, SnapshotManifest, TrainingReport
 from simic.contracts.run_receipt import RunReceipt
 from simic.runtime.home import Home
 
-__all__ = ["FOLDER_CHARACTERS", "placed", "portable"]
+__all__ = ["placed", "portable"]
 
 R = TypeVar("R", bound=Receipt)
-FOLDER_CHARACTERS = 16
-"""Number of characters of a digest in the names of the folders of snapshots and runs."""
 
 
 def placed(receipt: R, home: Home) -> R:
@@ -52,14 +50,14 @@ def _with_paths(receipt: R, home: Home, base: str) -> R:
     changed: dict[str, object] = {}
     match receipt:
         case SnapshotManifest():
-            changed["path"] = resolve(receipt.path, home.snapshots / receipt.digest[:FOLDER_CHARACTERS])
+            changed["path"] = resolve(receipt.path, home.snapshot_folder(receipt.digest))
         case TrainingReport():
             changed["path"] = resolve(receipt.path, home.policies / receipt.digest)
             changed["curves_path"] = resolve(receipt.curves_path, home.curves / Path(receipt.curves_path).name)
         case KarnReport():
             changed["path"] = resolve(receipt.path, home.karn / receipt.digest)
         case ValidationReport():
-            folder = home.runs / receipt.policy_digest[:FOLDER_CHARACTERS] / "figures"
+            folder = home.run_folder(receipt.policy_digest) / "figures"
             changed["figures"] = {
                 name: resolve(path, folder / Path(path).name) for name, path in receipt.figures.items()
             }

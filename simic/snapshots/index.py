@@ -13,14 +13,13 @@ from simic.contracts.receipts import PolicyVersion, SnapshotManifest
 from simic.contracts.snapshots import PolicyStatus, SnapshotList, SnapshotSummary, SnapshotUse
 from simic.ledgers.pins import pinned
 from simic.ledgers.policies import ancestors, candidate_versions, champion_versions, gate_decisions, trainings
-from simic.runtime.home import Home
+from simic.runtime.home import FOLDER_CHARACTERS, Home
 from simic.snapshots.manifest import MANIFEST_NAME, Verify, identity_problems, read_manifest
 from simic.snapshots.parts import is_linked_part
 
 __all__ = ["find_folder", "folders", "list_snapshots", "policy_statuses", "uses", "without_training_receipt"]
 
 _DIGEST = re.compile(r"[0-9a-f]{4,64}")
-_FOLDER_CHARACTERS = 16
 
 
 def folders(home: Home) -> list[Path]:
@@ -53,10 +52,10 @@ def _not_one(digest: str, matching: list[Path], known: list[Path]) -> str:
 
 def _matches(path: Path, digest: str) -> bool:
     """Compare with the folder's name, and with the manifest if ``digest`` is longer than the name."""
-    if not path.name.startswith(digest[:_FOLDER_CHARACTERS]):
+    if not path.name.startswith(digest[:FOLDER_CHARACTERS]):
         return False
     try:
-        return len(digest) <= _FOLDER_CHARACTERS or read_manifest(path, Verify.NONE).digest.startswith(digest)
+        return len(digest) <= FOLDER_CHARACTERS or read_manifest(path, Verify.NONE).digest.startswith(digest)
     except IntegrityError:
         return True
 

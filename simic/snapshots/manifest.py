@@ -22,6 +22,7 @@ from simic.contracts.errors import IntegrityError
 from simic.contracts.file_digest import FileDigest
 from simic.contracts.receipts import SnapshotManifest
 from simic.runtime.files import move_to_damaged, publish_dir, sha256_file
+from simic.runtime.home import FOLDER_CHARACTERS
 from simic.snapshots.parts import ROW_INDEX_NAME, is_linked_part
 from simic.trust.canonical import canonical_bytes, digest_of
 
@@ -41,7 +42,6 @@ __all__ = [
 
 MANIFEST_NAME = "manifest.json"
 SETTINGS_NAME = "curation.json"
-_FOLDER_CHARACTERS = 16
 _NOT_LISTED = {"memory_limit_mb", "threads", "flags"}
 """Settings of curation that ``config`` of the settings file leaves out: those without effect on rows, and the
 thresholds of flags, which ``constants`` lists."""
@@ -100,8 +100,8 @@ def identity_problems(folder: Path, manifest: SnapshotManifest) -> Iterator[str]
     """Yield contradictions to the digest in the manifest: digest of the file list, name of the folder."""
     if problem := _digest_problem(manifest):
         yield problem
-    if folder.name != manifest.digest[:_FOLDER_CHARACTERS]:
-        yield f"{MANIFEST_NAME}: is of snapshot {manifest.digest[:_FOLDER_CHARACTERS]}, in the folder {folder.name}"
+    if folder.name != manifest.digest[:FOLDER_CHARACTERS]:
+        yield f"{MANIFEST_NAME}: is of snapshot {manifest.digest[:FOLDER_CHARACTERS]}, in the folder {folder.name}"
 
 
 def settings_problems(folder: Path, manifest: SnapshotManifest) -> Iterator[str]:

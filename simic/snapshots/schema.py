@@ -8,6 +8,7 @@ __all__ = [
     "DIFFICULTY_COLUMNS",
     "EPISODE_COLUMNS",
     "REJECTED_COLUMNS",
+    "REPORT_COLUMNS",
     "ROW_INDEX_COLUMNS",
     "SNAPSHOT_TABLES",
     "STEP_COLUMNS",
@@ -41,6 +42,8 @@ _TERMS: Columns = {
     "reward_effort": (_REAL, "Points paid for germinating and pruning; null where the family has no such price."),
 }
 
+REPORT_COLUMNS = ("state", "final_state", "available", "action", "log_prob_behaviour")
+"""Columns of the reports that a snapshot does not copy but reads from the parts it links."""
 STEP_COLUMNS: Columns = {
     "run_id": (_TEXT, "The episode; rows are ordered by it, then by step."),
     "step": (_WHOLE, "From 0, without gaps."),

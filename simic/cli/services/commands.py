@@ -100,7 +100,7 @@ def ui(mlflow_port: MlflowPort = 5000, as_json: AsJson = False) -> None:
     if as_json:
         home.require()
         # Showing the address creates no key and no database.
-        experiment = initialise(home) if (home.mlruns / "mlflow.db").exists() else FIRST_EXPERIMENT
+        experiment = initialise(home) if home.mlflow_database.exists() else FIRST_EXPERIMENT
         address = runs_page(f"http://{stack.HOST}:{mlflow_port}", experiment)
         emit({"url": address, "is_running": False, "login": str(login_file(home))}, as_json, lambda _: None)
         return

@@ -53,7 +53,7 @@ def shelve_training(home: Home, policy: str, snapshot: SnapshotManifest, start: 
         **_receipt(hour), digest=policy, path=str(home.policies / policy), snapshot_digest=snapshot.digest,
         start_digest=start, updates=3, episodes=20, passes=2.0, metrics={"policy_loss": 0.5}, curves_path="",
     )  # fmt: skip
-    ReceiptStore(home, FixedClock(_moment(hour)), lambda: SIGNER, Keyring(home.keys)).save(report, content=policy)
+    ReceiptStore(home, FixedClock(_moment(hour)), lambda: SIGNER, Keyring(home.keys)).save(report)
 
 
 def judge(

@@ -10,10 +10,10 @@ from support.builders.reports import episodes
 from support.homes.pipeline import curate_all, land
 
 import simic
-from simic.api.data import REPORT_COLUMNS
 from simic.contracts.errors import ConfigError, IntegrityError, ResourceLimitError
 from simic.runtime.home import Home
 from simic.snapshots.manifest import Verify, read_manifest
+from simic.snapshots.schema import REPORT_COLUMNS
 
 
 @pytest.fixture(scope="module")

@@ -274,7 +274,7 @@ def test_receipts_of_an_earlier_version_hold_absolute_paths_and_follow_the_home_
     path, digest = sealed_policy(place, b"three")
     path.rename(place.policies / digest)
     training = evidence_of(place, place.policies / digest, digest).training
-    folder = ReceiptStore(place, ticking(), lambda: SIGNER, Keyring(place.keys)).save(training, content="01").parent
+    folder = ReceiptStore(place, ticking(), lambda: SIGNER, Keyring(place.keys)).save(training).parent
     copied = Home(tmp_path / "copy")
     shutil.copytree(place.root, copied.root)
     app = Container(copied, load_profile("quick"), 0)

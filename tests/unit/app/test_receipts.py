@@ -28,7 +28,7 @@ def test_the_newest_is_the_one_asked_for_last_even_if_its_work_was_done_long_ago
     new, old = decision("1" * 64), decision("2" * 64)
     old = old.model_copy(update={"finished_at": NOW - timedelta(days=9)})
     for receipt in (new, old):
-        store.save(receipt, content=receipt.digest)
+        store.save(receipt)
     assert store.latest(GateDecision, "") == old
     assert store.find(GateDecision, lambda found: found.policy_digest == "1" * 64, "") == new
 
@@ -36,7 +36,7 @@ def test_the_newest_is_the_one_asked_for_last_even_if_its_work_was_done_long_ago
 def test_receipts_of_one_moment_do_not_overwrite_each_other(tmp_path: Path) -> None:
     store = store_at(tmp_path, lambda: NOW)
     for receipt in (decision("1" * 64), decision("2" * 64)):
-        store.save(receipt, content=receipt.digest)
+        store.save(receipt)
     assert len(list(tmp_path.rglob("*.json"))) == 2
     assert list(tmp_path.rglob("*.tmp")) == []
 
@@ -47,7 +47,7 @@ def test_the_last_one_is_the_newest_also_after_a_clock_that_was_ahead(tmp_path: 
     store = store_at(tmp_path, lambda: next(moments))
     for number in "123":
         receipt = decision(number * 64)
-        store.save(receipt, content=receipt.digest)
+        store.save(receipt)
         assert store.latest(GateDecision, "") == receipt
 
 
@@ -58,7 +58,7 @@ def test_nothing_found_says_what_to_do(tmp_path: Path) -> None:
 
 def test_a_receipt_of_another_kind_or_a_torn_one_is_refused(tmp_path: Path) -> None:
     store = store_at(tmp_path, ticking())
-    path = store.save(trials(), content="0" * 64)
+    path = store.save(trials())
     with pytest.raises(ContractError, match="GateDecision"):
         store.read(GateDecision, path)
     path.write_text(path.read_text()[:-20])
@@ -68,7 +68,7 @@ def test_a_receipt_of_another_kind_or_a_torn_one_is_refused(tmp_path: Path) -> N
 
 def test_a_file_that_is_no_receipt_does_not_hide_the_receipts_beside_it(tmp_path: Path) -> None:
     store = store_at(tmp_path, ticking())
-    path = store.save(decision("1" * 64), content="1" * 64)
+    path = store.save(decision("1" * 64))
     folder = path.parent
     (folder / "99999999T000000000000Z-text.json").write_text("garbage")
     (folder / "99999999T000000000000Z-deep.json").write_text("[" * 100_000)
@@ -81,8 +81,8 @@ def test_a_file_that_is_no_receipt_does_not_hide_the_receipts_beside_it(tmp_path
 def test_the_receipt_returned_is_the_one_that_was_judged_even_if_its_file_is_swapped_meanwhile(tmp_path: Path) -> None:
     """Both receipts are sealed; only the first is wanted."""
     store = store_at(tmp_path, ticking())
-    path = store.save(decision("1" * 64), content="1" * 64)
-    other = store_at(tmp_path / "elsewhere", ticking()).save(decision("2" * 64), content="2" * 64).read_bytes()
+    path = store.save(decision("1" * 64))
+    other = store_at(tmp_path / "elsewhere", ticking()).save(decision("2" * 64)).read_bytes()
 
     def swap(found: GateDecision) -> bool:
         path.write_bytes(other)

@@ -35,8 +35,8 @@ POLICY, CHAMPION, SNAPSHOT = "a" * 64, "b" * 64, "d" * 64
 CANDIDATE_RETURNS = [1.5, -2.0, 4.0]
 
 
-def put(home: Home, receipt: Any, content: str) -> None:
-    ReceiptStore(home, FixedClock(), lambda: SIGNER, Keyring(home.keys)).save(receipt, content=content)
+def put(home: Home, receipt: Any) -> None:
+    ReceiptStore(home, FixedClock(), lambda: SIGNER, Keyring(home.keys)).save(receipt)
 
 
 def summary(values: list[float], *, is_wait: bool) -> dict[str, Any]:
@@ -74,12 +74,12 @@ def judged(tmp_path: Path) -> Home:
     """A home with the trials of one validation and of one `simic trials`."""
     home = Home(tmp_path / "it's a [home]*")
     home.create()
-    put(home, make_trials(), "1" * 64)
+    put(home, make_trials())
     report = ValidationReport(
         **RECEIPT, ordinal=1, policy_digest=POLICY, champion_digest=CHAMPION, snapshot_digest=SNAPSHOT,
         trials=make_trials(), differences={}, training_metrics={"loss": 1.0}, figures={},
     )  # fmt: skip
-    put(home, report, POLICY)
+    put(home, report)
     return home
 
 
@@ -125,7 +125,7 @@ def test_an_arm_that_searches_is_compared_with_waiting_by_test_accuracy(judged: 
     best = controller("hindsight", [5.0, 6.0, 7.0]).model_copy(update={"scored_by": "test"})
     report = make_trials(best)
     wait = report.controllers[0].model_copy(update={"test_returns": [2.0, 1.0, 3.0]})
-    put(judged, report.model_copy(update={"controllers": [wait, best]}), "2" * 64)
+    put(judged, report.model_copy(update={"controllers": [wait, best]}))
     rows = query(judged, "FROM trial_episodes WHERE controller = 'hindsight' ORDER BY host_key")
     assert [row["over_wait"] for row in rows] == [3.0, 5.0, 4.0]
     found = query(judged, "FROM trials WHERE controller = 'hindsight' AND family IS NULL")
@@ -162,7 +162,7 @@ def make_curves(home: Home, policy: str, text: str) -> None:
         **RECEIPT, digest=policy, path=str(home.policies / policy), snapshot_digest=SNAPSHOT, start_digest=None,
         updates=2, episodes=3, passes=1.0, metrics={}, curves_path=str(path),
     )  # fmt: skip
-    put(home, report, policy)
+    put(home, report)
 
 
 NAMES = st.text(st.characters(codec="utf-8", exclude_categories=["Cs", "Cc"]), min_size=1, max_size=12)
@@ -205,7 +205,7 @@ def test_low_a_hopeless_training_is_told_from_one_that_finished(tmp_path: Path) 
         **RECEIPT, digest=POLICY, path="p", snapshot_digest=SNAPSHOT, start_digest=None, updates=2, episodes=3,
         passes=1.0, metrics={}, curves_path="none", stopped=stop,
     )  # fmt: skip
-    put(home, report, POLICY)
+    put(home, report)
     rows = query(home, "SELECT policy, stopped FROM trainings ORDER BY policy")
     assert rows == [{"policy": POLICY, "stopped": "no_progress"}, {"policy": CHAMPION, "stopped": None}]
 

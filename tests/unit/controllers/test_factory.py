@@ -10,7 +10,8 @@ import pytest
 
 from simic.contracts.controllers import ControllerSpec, Plan
 from simic.contracts.errors import ConfigError
-from simic.controllers.factory import controller_names, make
+from simic.controllers.factory import make
+from simic.controllers.plugins import CONTROLLERS
 
 
 @pytest.mark.parametrize("name", ["wait", "random", "explore", "complete", "heuristic", "schedule", "expert"])
@@ -18,7 +19,7 @@ def test_every_name_makes_the_controller_that_reports_it(name: str) -> None:
     controller = make(ControllerSpec(name=name, plan=Plan()), [])
     assert controller.name == name
     assert controller.policy_version is None
-    assert name in controller_names()
+    assert name in CONTROLLERS.names()
 
 
 def test_an_unknown_name_is_met_with_the_nearest() -> None:

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from support.builders.ensembles import action, ensemble, random_actions, stack, state_digest, step_with, waits
 
 from simic.contracts.actions import Op
-from simic.contracts.config import LifecycleConfig
 from simic.contracts.errors import ConfigError
+from simic.contracts.lifecycle_config import LifecycleConfig
 from simic.hosts.blueprint_checks import change_of
 from simic.hosts.counterfactual import PLAYERS_MAX, attribute, coalitions, fold_contributions
 from simic.hosts.ensemble import Ensemble

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from simic.contracts.controllers import COMPARISON_CONTROLLERS, CONTROLLER_ORDER, SEARCHED, TRIAL_CONTROLLERS
-from simic.controllers.factory import controller_names
+from simic.controllers.plugins import CONTROLLERS
 from simic.validation.criteria.return_over import BASELINES
 from simic.validation.table import controller_rank, families_in_order
 
@@ -11,7 +11,7 @@ from simic.validation.table import controller_rank, families_in_order
 def test_every_list_of_controllers_follows_the_one_order() -> None:
     for names in (COMPARISON_CONTROLLERS, BASELINES, TRIAL_CONTROLLERS):
         assert sorted(names, key=controller_rank) == list(names)
-    assert set(CONTROLLER_ORDER) == {*controller_names(), *SEARCHED, "champion", "candidate"}
+    assert set(CONTROLLER_ORDER) == {*CONTROLLERS.names(), *SEARCHED, "champion", "candidate"}
 
 
 def test_policies_under_names_of_their_own_stand_before_the_champion_in_the_order_they_were_named() -> None:
