@@ -150,6 +150,7 @@ def default_store(tracking_uri: str) -> Iterator[None]:
 @contextmanager
 def store_errors(what: str) -> Iterator[None]:
     """Raise MLflow's failures in a block as TransientError or ContractError; ``what`` names the attempted step."""
+    import_mlflow()
     from mlflow.exceptions import MlflowException
 
     try:
@@ -170,6 +171,7 @@ def display_only(what: str, remedy: str) -> Iterator[None]:
         what: The text that the block writes.
         remedy: What the operator can do.
     """
+    import_mlflow()
     from mlflow.exceptions import MlflowException
 
     try:

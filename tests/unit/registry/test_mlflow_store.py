@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import sqlite3
+import subprocess
+import sys
 from contextlib import closing
 from pathlib import Path
 
@@ -107,3 +110,13 @@ def test_other_internal_errors_may_pass() -> None:
         store_errors("reading"),
     ):
         raise MlflowException("no answer")
+
+
+@pytest.mark.parametrize("block", ["store_errors('a step')", "display_only('a text', 'a remedy')"])
+def test_a_block_that_translates_errors_of_mlflow_keeps_mlflow_off_the_network(block: str) -> None:
+    """MLflow decides at its import whether it reports its use."""
+    code = f"import os; from simic.registry.mlflow_store import *\nwith {block}: print(os.environ['DO_NOT_TRACK'])"
+    set_here = {"DO_NOT_TRACK", "MLFLOW_DISABLE_TELEMETRY"}
+    bare = {name: value for name, value in os.environ.items() if name not in set_here}
+    ran = subprocess.run([sys.executable, "-c", code], env=bare, capture_output=True, text=True, check=True)
+    assert ran.stdout.strip() == "true"
