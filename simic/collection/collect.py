@@ -231,7 +231,7 @@ def _grow(label: str, jobs: Sequence[ChunkJob], progress: Progress) -> list[Chun
     """Run all chunks in parallel and return their totals, in order."""
     if not jobs:
         return []
-    with progress.task(label, sum(len(job.hosts) for job in jobs)) as advance:
+    with progress.task(f"{label} {jobs[0].world.set}", sum(len(job.hosts) for job in jobs)) as advance:
         workers = worker_count(jobs[0].world.processes)
         return run_jobs(collect_chunk, jobs, workers, lambda summary: advance(len(summary.returns)))
 

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from simic.contracts.karn import KarnReport
-from simic.contracts.names import MODELS, judged_name
+from simic.contracts.names import CANDIDATE, MODELS, judged_name
+from simic.contracts.trials import TrialReport
 from simic.registry.headline import share_of_oracle
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ def _experience(evidence: CandidateRecord) -> Iterator[str]:
     if isinstance(training, KarnReport):
         learned = f"{training.comparisons} comparisons of blueprints, {training.germinations} single germinations"
     else:
-        learned = f"{training.episodes} training episodes, {training.passes:.3g} passes over each"
+        learned = f"Learned from {training.episodes} of the training episodes, {training.passes:.3g} passes over each"
     yield f"- {learned}, {training.updates} updates"
     yield '- `simic sql "SELECT * FROM trainings"` lists the snapshots of earlier rounds'
 
@@ -101,11 +102,12 @@ def _verdict(evidence: CandidateRecord) -> Iterator[str]:
         f"{gate.judgement.ordinal} of its home, against {champion}, on {hosts}. Gate decision `{gate.digest}`."
     )
     yield ""
-    yield "| criterion | value | bound | verdict |"
-    yield "| --- | --- | --- | --- |"
+    yield "| criterion | value | bound | verdict | evidence |"
+    yield "| --- | --- | --- | --- | --- |"
     for one in gate.criteria:
         value = "none" if one.value is None else f"{one.value:.4g}"
-        yield f"| {one.name} | {value} | {one.comparison} {one.bound:.4g} | {one.verdict.value} |"
+        evidence_cell = one.evidence.replace("|", "\\|")
+        yield f"| {one.name} | {value} | {one.comparison} {one.bound:.4g} | {one.verdict.value} | {evidence_cell} |"
 
 
 def _figures(evidence: CandidateRecord) -> Iterator[str]:
@@ -122,14 +124,24 @@ def _figures(evidence: CandidateRecord) -> Iterator[str]:
     if (share := share_of_oracle(report.trials)) is not None:
         yield ""
         yield f"Share of the oracle's gain over never growing: {share:.0%}."
+    for further in report.further:
+        yield ""
+        hosts = f"{len(further.host_keys)} held-out hosts of set {further.set}"
+        yield f"Gain over never growing on {hosts}: {_gain(further)}."
+
+
+def _gain(further: TrialReport) -> str:
+    found = next((one.over_wait for one in further.controllers if one.controller == CANDIDATE), None)
+    return "not measured" if found is None else f"{found.mean:.3g} [{found.lower:.3g}, {found.upper:.3g}]"
 
 
 def _limits(evidence: CandidateRecord) -> Iterator[str]:
-    judged, log = evidence.validation.trials.set, evidence.validation.log
+    log = evidence.validation.log
+    judged = " and ".join([evidence.validation.trials.set, *(further.set for further in evidence.validation.further)])
     is_logged = evidence.validation.evidence == "reports"
     horizons = [evidence.config.world.horizon] if not is_logged else [] if log is None else log.horizons
     epochs = ", ".join(map(str, horizons)) or "unknown"
-    yield f"- Judged on hosts of set {judged} with {epochs} epochs; nothing is known of it elsewhere."
+    yield f"- Judged on hosts of {judged} with {epochs} epochs; nothing is known of it elsewhere."
     if is_logged:
         yield "- No trial: its return is estimated from actions that other controllers took and reported."
         yield "- Nothing is known of actions that the log lacks, nor of accuracy, panics or reward hacking of its own."

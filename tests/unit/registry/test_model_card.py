@@ -1,4 +1,4 @@
-"""What the model card says of training seeds."""
+"""What the model card says of training seeds, of further sets and of the evidence of each criterion."""
 
 from __future__ import annotations
 
@@ -61,3 +61,21 @@ def test_one_training_seed_is_told_as_such(place: Home, model: str) -> None:
     assert seeds_of(evidence) == f"- One training seed. Another seed gives another {model}."
     if model == "Karn":
         assert seeds_of(evidence._replace(config=RunConfig(train=TrainConfig(seeds=3)))) == seeds_of(evidence)
+
+
+def test_further_sets_are_told_with_their_gains_and_are_not_called_unknown(place: Home) -> None:
+    evidence, run = judged(place), Provenance("0.1.0+0", "c" * 64, 3)
+    tried = trials_of({"wait": 50.0, "candidate": 52.5}, RunConfig(), run, 20, set_name="varied")
+    validation = evidence.validation.model_copy(update={"further": [tried]})
+    card = model_card(evidence._replace(validation=validation))
+    assert "Gain over never growing on 20 held-out hosts of set varied: 2.5 [" in card
+    assert "- Judged on hosts of benchmark and varied with" in card
+
+
+def test_each_criterion_is_told_with_its_evidence(place: Home) -> None:
+    """A lower bound alone would seem to contradict the mean among the figures."""
+    evidence = judged(place)
+    (told,) = [line for line in model_card(evidence).splitlines() if line.startswith("| return_over_wait |")]
+    (criterion,) = [one for one in evidence.gate.criteria if one.name == "return_over_wait"]
+    assert criterion.evidence
+    assert told.endswith(f"| {criterion.evidence} |")
