@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,7 @@ from simic.ledgers.ledger import Ledger
 from simic.ledgers.pins import set_pin
 from simic.replay.exports import EXPORTS
 from simic.runtime.files import scratch_dir
+from simic.runtime.home import Home
 from simic.runtime.locks import exclusive
 from simic.runtime.prometheus import Sample, write_textfile
 from simic.runtime.telemetry import JsonLinesSink
@@ -60,7 +62,7 @@ def ingest(container: Container) -> IngestReceipt:
     container.maintenance.run_due()
     bus = container.open_bus()
     waiting = bus.pending(FIELD_REPORTS)
-    counts = container.home.runs / "ingest" / f"{container.clock():%Y-%m-%d}.jsonl"
+    counts = _counts_file(container.home, container.clock())
     with JsonLinesSink(counts) as sink, container.progress.task("ingest", waiting) as advance:
         receipt = ingestion.ingest(
             bus,
@@ -74,6 +76,10 @@ def ingest(container: Container) -> IngestReceipt:
         )
     _write_counts(container, receipt)
     return container.save_receipt(receipt)
+
+
+def _counts_file(home: Home, day: datetime) -> Path:
+    return home.runs / "ingest" / f"{day:%Y-%m-%d}.jsonl"
 
 
 def _write_counts(container: Container, receipt: IngestReceipt) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from simic.contracts.base import Contract, Count, Digest, Finite, Text
-from simic.contracts.receipts import Receipt, policy_or_failure
+from simic.contracts.receipts import Receipt, check_policy_or_failure
 from simic.contracts.trials import Estimate, StaticTrial
 
 __all__ = [
@@ -46,7 +46,10 @@ class ProofTraining(Receipt):
     """Decision of the gate, without a champion to compare with; false if training failed."""
     failed_criteria: list[Text]
 
-    _is_policy_or_failure = model_validator(mode="after")(policy_or_failure)
+    @model_validator(mode="after")
+    def _policy_or_failure(self) -> ProofTraining:
+        check_policy_or_failure(self.policy_digest, self.failure)
+        return self
 
 
 class ProofStatic(Contract):

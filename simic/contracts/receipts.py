@@ -5,7 +5,7 @@ The chain of receipts is the lineage: each names the digests of its inputs.
 
 from __future__ import annotations
 
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from pydantic import Field
 
@@ -25,7 +25,7 @@ __all__ = [
     "Receipt",
     "SnapshotManifest",
     "TrainingReport",
-    "policy_or_failure",
+    "check_policy_or_failure",
 ]
 
 SEAL_FIELDS = frozenset({"key_id", "signature"})
@@ -52,11 +52,10 @@ class Receipt(Contract):
     finished_at: UtcDatetime
 
 
-def policy_or_failure(training: Any) -> Any:
-    """Validate the receipt of a training, which has either ``policy_digest`` or ``failure``."""
-    if (training.policy_digest is None) != (training.failure is not None):
+def check_policy_or_failure(policy_digest: str | None, failure: str | None) -> None:
+    """Raise ValueError unless the receipt of a training has either a policy or the failure of its training."""
+    if (policy_digest is None) != (failure is not None):
         raise ValueError("expected either a policy or the failure of its training")
-    return training
 
 
 class CollectionReceipt(Receipt):

@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 
 from simic.contracts.base import Contract, Count, Digest, Finite, NonNegative, Positive, Text, UnitInterval
 from simic.contracts.comparison import PairComparison, Verdict
-from simic.contracts.receipts import Receipt, policy_or_failure
+from simic.contracts.receipts import Receipt, check_policy_or_failure
 from simic.contracts.trials import Estimate
 
 __all__ = ["RecipeArm", "RecipeComparison", "RecipePair", "RecipePolicy", "RecipeTraining"]
@@ -37,7 +37,10 @@ class RecipeTraining(Receipt):
     episodes: Count
     """Episodes grown to learn from, branches included; 0 with a given snapshot."""
 
-    _is_policy_or_failure = model_validator(mode="after")(policy_or_failure)
+    @model_validator(mode="after")
+    def _policy_or_failure(self) -> RecipeTraining:
+        check_policy_or_failure(self.policy_digest, self.failure)
+        return self
 
 
 class RecipePolicy(Contract):

@@ -45,7 +45,7 @@ def test_the_second_is_told_who_works_and_disturbs_nothing(server: Victims, home
     drop(home, "a", [*episode(0), b"{"])
     first = server.start_and_hold(home.root, point, batch_reports=BATCH)
     second = server.run("ingest", home.root, batch_reports=BATCH)
-    assert second.error == "TransientError"
+    assert second.error == "BusyError"
     assert f"process {first}" in second.message
     server.release(home.root)
     assert server.wait(first).result["landed"] == 20
@@ -71,6 +71,6 @@ def test_a_crowd_lands_everything_once_between_them(server: Victims, home: Home)
         crowd = [server.start("ingest", home.root, batch_reports=BATCH) for _ in range(CROWD)]
         os.kill(rng.choice(crowd), signal.SIGKILL)
         for ending in map(server.wait, crowd):
-            assert ending.killed or ending.error in (None, "TransientError"), ending
+            assert ending.killed or ending.error in (None, "BusyError"), ending
     server.run("ingest", home.root, batch_reports=BATCH)
     assert landed_once(home, KEYS)

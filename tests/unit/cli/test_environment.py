@@ -64,8 +64,9 @@ def test_only_what_runs_stages_is_handed_the_signing_key(tmp_path: Path, monkeyp
     def started(_folder: Path, name: str, _command: object, environment: dict[str, str], *_: object) -> None:
         handed[name] = environment.get("SIMIC_SIGNING_KEY") == "secret"
 
-    def ran(what: str, _command: object, environment: dict[str, str], _cwd: Path) -> None:
+    def ran(what: str, _command: object, environment: dict[str, str], _cwd: Path) -> str:
         handed[what] = "SIMIC_SIGNING_KEY" in environment
+        return ""
 
     monkeypatch.setattr(stack, "start", started)
     monkeypatch.setattr(stack, "_run", ran)

@@ -114,5 +114,6 @@ def test_what_the_search_for_crashed_runs_found_is_shown(home: Path, monkeypatch
     subprocess_run = subprocess.run
     monkeypatch.setattr("subprocess.run", short)
     monkeypatch.setattr(stack, "start", lambda *_: None)
+    monkeypatch.setattr(stack, "project_root", lambda: home)
     stack._worker_up(own, "", new_login(), told.append)
     assert told[1:] == [*found, "starting the worker"]
