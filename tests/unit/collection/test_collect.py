@@ -147,8 +147,8 @@ def test_progress_counts_episodes_of_nearly_equal_chunks_an_even_number_for_seve
         ControllerSpec(name="wait"), HOSTS, world, BusSpec(tmp_path), seed=0, provenance=made, clock=lambda: BASE,
         progress=Counted(),
     )  # fmt: skip
-    assert seen[0] == ("collect", 5)
-    assert sorted(seen[1:]) == [("collect", size) for size in chunks]
+    assert seen[0] == ("collect benchmark", 5)
+    assert sorted(seen[1:]) == [("collect benchmark", size) for size in chunks]
     with pytest.raises(ConfigError, match="no hosts"):
         collect(ControllerSpec(name="wait"), (), world, BusSpec(tmp_path), seed=0, provenance=made, clock=lambda: BASE)
 
