@@ -172,7 +172,7 @@ def _show(console: Console, receipt: RunReceipt, home: Home) -> None:
     else:
         console.print("Rejected.")
     if receipt.publication is not None:
-        console.print(f"Published: the signed update {receipt.publication.event_id} is on the bus.", highlight=False)
+        console.print(f"Published: update {receipt.publication.event_id}", highlight=False)
     for report in receipt.validation.further:
         console.print(f"Further set: {render_gain(report)}", highlight=False)
     judged = next(one for one in receipt.trainings if one.digest == receipt.validation.policy_digest)

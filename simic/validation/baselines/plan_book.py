@@ -185,7 +185,7 @@ def without_book(names: Sequence[str], book: PlanBook | None) -> list[str]:
 
 
 class BookUse(NamedTuple):
-    """What a report says about the plan book of its controllers."""
+    """The plan book that the controllers of a report follow: its digest, and where it is missing or differs."""
 
     plans_digest: str | None = None
     """Digest of the plan book that some of them follow."""
@@ -196,11 +196,11 @@ class BookUse(NamedTuple):
 
 
 NO_BOOK = BookUse()
-"""What a report of controllers that need no plan book says."""
+"""The use of a book in a report of controllers that need none."""
 
 
 def book_use(names: Sequence[str], book: PlanBook | None, world: WorldConfig, reward: RewardConfig) -> BookUse:
-    """Return what a report of these controllers says about the book of their set, or about its absence."""
+    """Return how these controllers use the book of their set, or how they do without one."""
     digest = None if book is None else digest_of(book)
     return BookUse(digest, without_book(names, book), book_differences(book, world, reward))
 

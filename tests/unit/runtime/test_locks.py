@@ -94,23 +94,13 @@ def test_directories_are_made_and_the_file_stays_empty(tmp_path: Path) -> None:
     assert path.read_bytes() == b""
 
 
-def test_a_dead_process_is_not_called_the_holder(tmp_path: Path) -> None:
-    """A killed holder leaves its number in the file, and those who share the lock write none."""
+@pytest.mark.parametrize("is_alive", [False, True], ids=["dead", "number taken by a live process"])
+def test_a_killed_holder_is_not_called_the_holder(tmp_path: Path, is_alive: bool) -> None:
+    """A killed holder leaves its number in the file, which another process can have, and sharers write none."""
     path = tmp_path / "lock"
     with subprocess.Popen(["true"]) as dead:
         dead.wait()
-    path.write_text(f"{dead.pid}\n")
-    with (
-        shared(path, "first"),
-        pytest.raises(TransientError, match="second is busy: another process holds"),
-        exclusive(path, "second"),
-    ):
-        pytest.fail("not alone")
-
-
-def test_a_live_process_that_got_the_number_of_a_dead_holder_is_not_called_the_holder(tmp_path: Path) -> None:
-    path = tmp_path / "lock"
-    path.write_text(f"{os.getppid()}\n")
+    path.write_text(f"{os.getppid() if is_alive else dead.pid}\n")
     with (
         shared(path, "first"),
         pytest.raises(BusyError, match="second is busy: another process holds"),
