@@ -91,7 +91,7 @@ class Health(str, Enum):
 
 
 class Check(Contract):
-    """What an examination by `simic doctor` found about one thing, and what to do about it."""
+    """Finding of `simic doctor` about one thing, with the remedy."""
 
     name: Text
     health: Health

@@ -14,7 +14,7 @@ __all__ = ["EvaluationVerdict", "EvidenceCheck", "LowerBound", "OffPolicyReport"
 
 
 class EvaluationVerdict(str, Enum):
-    """What a log says about a policy, against the behaviour that logged it."""
+    """Result of comparing a policy, by its estimate, with the behaviour that was logged."""
 
     BETTER = "better"
     WORSE = "worse"
@@ -70,7 +70,7 @@ class LowerBound(Contract):
 
 
 class OffPolicyReport(Receipt):
-    """What a snapshot says about a policy without growing a host; returns are undiscounted points of ``basic``."""
+    """Estimated return of a policy on a snapshot, without growing a host; returns are undiscounted points of ``basic``."""
 
     stage: Literal["evaluate"] = "evaluate"
     controller: Text

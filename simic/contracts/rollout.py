@@ -14,7 +14,7 @@ __all__ = ["RolloutStatus", "RolloutVerdict", "SuccessRate"]
 
 
 class RolloutVerdict(str, Enum):
-    """What the evidence says about a policy in its rollout."""
+    """Whether the evidence lets a rollout pass, go on or fail."""
 
     PASSING = "PASSING"
     """The lower bound of the policy's success, with open episodes as failures, reaches the plan's least success."""
