@@ -70,7 +70,7 @@ class LowerBound(Contract):
 
 
 class OffPolicyReport(Receipt):
-    """Estimated return of a policy on a snapshot, without growing a host; returns are undiscounted points of ``basic``."""
+    """Estimated return of a policy from a snapshot alone; returns are undiscounted points of ``basic``."""
 
     stage: Literal["evaluate"] = "evaluate"
     controller: Text
