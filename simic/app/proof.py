@@ -23,7 +23,6 @@ from simic.app.runs import open_run_in
 from simic.contracts.config import RunConfig
 from simic.contracts.controllers import COMPARISON_CONTROLLERS, ControllerSpec
 from simic.contracts.errors import ConfigError, TrainingError
-from simic.contracts.gate import Verdict
 from simic.contracts.names import WAIT
 from simic.contracts.proof import Proof, ProofStatic, ProofTraining, ProofTrial
 from simic.contracts.receipts import Receipt
@@ -331,7 +330,7 @@ def _train_and_judge(container: Container, profile: str) -> dict[str, Any]:
         "snapshot_digest": policy.snapshot_digest,
         "episodes": stages.episodes,
         "accepted": decision.accepted,
-        "failed_criteria": [line.name for line in decision.criteria if line.verdict is not Verdict.PASS],
+        "failed_criteria": [line.name for line in decision.unmet],
     }
 
 

@@ -31,6 +31,7 @@ from simic.cli import (
     snapshots,
     sql,
     stages,
+    status,
     timeline,
     trials,
     watch,
@@ -44,7 +45,7 @@ from simic.runtime.code_version import code_version
 __all__ = ["app", "main"]
 
 PANELS = {
-    "Begin here": ("init", "run", "watch", "sql"),
+    "Begin here": ("init", "run", "status", "watch", "sql"),
     "The stages of a run": (
         "collect",
         "ingest",
@@ -127,6 +128,7 @@ for verbs in (
     check_reports,
     snapshots,
     registry,
+    status,
     rollout,
     trials,
     compare,

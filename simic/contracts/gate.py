@@ -87,6 +87,11 @@ class Criterion(Contract):
     """Smallest true difference, in points, that would have passed with 80 % power; null where the value is no bound of
     a difference."""
 
+    def told(self) -> str:
+        """Return value and required bound in one phrase."""
+        value = "missing" if self.value is None else f"{self.value:.4g}"
+        return f"{self.name} is {value}, needs {self.comparison} {self.bound:.4g}"
+
 
 class GateDecision(Receipt):
     """All criteria; the candidate is accepted only if each one passed."""
@@ -110,3 +115,8 @@ class GateDecision(Receipt):
     criteria: list[Criterion]
     digest: Digest
     """Digest over the criteria, the judgement and the judged digests."""
+
+    @property
+    def unmet(self) -> list[Criterion]:
+        """Criteria that did not pass."""
+        return [line for line in self.criteria if line.verdict is not Verdict.PASS]

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import datetime
 
 from simic.contracts.errors import GateRejectedError, IntegrityError
-from simic.contracts.gate import GateDecision, ValidationReport, Verdict
+from simic.contracts.gate import GateDecision, ValidationReport
 from simic.contracts.names import judged_name
 from simic.contracts.receipts import PolicyVersion
 from simic.ledgers.promotions import History, Operation, Phase, PromotionEntry
@@ -106,7 +106,7 @@ def check_gate(gate: GateDecision, digest: str, champion: PromotionEntry | None)
             "receipts of one policy"
         )
     if not gate.accepted:
-        failed = ", ".join(c.name for c in gate.criteria if c.verdict is not Verdict.PASS)
+        failed = ", ".join(line.name for line in gate.unmet)
         raise GateRejectedError(
             f"{judged_name(gate.model, digest)} did not pass the gate: {failed}; the champion stays"
         )

@@ -47,7 +47,7 @@ def gate_text(decision: GateDecision) -> str:
 
     A bar per criterion shows its headroom: to the right of ``:`` it passes, a full side is the whole value or bound.
     """
-    failed = [one for one in decision.criteria if one.verdict is not Verdict.PASS]
+    failed = decision.unmet
     verdict = "accepted" if decision.accepted else "rejected"
     lines = [f"# Gate: {verdict}", "", page_text(decision), ""]
     what, passed = MODELS[decision.model].capitalize(), len(decision.criteria) - len(failed)

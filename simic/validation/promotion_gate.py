@@ -122,12 +122,7 @@ def decide(
 
 def rejection_message(decision: GateDecision) -> str:
     """Return why a candidate was rejected: every criterion that did not pass, with value and bound."""
-    failed = [line for line in decision.criteria if line.verdict is not Verdict.PASS]
-    reasons = "; ".join(
-        f"{line.name} is {'missing' if line.value is None else f'{line.value:.4g}'}, "
-        f"needs {line.comparison} {line.bound:.4g}"
-        for line in failed
-    )
+    reasons = "; ".join(line.told() for line in decision.unmet)
     champion = f"champion of {decision.model}"
     ending = f"There is still no {champion}" if decision.champion_digest is None else f"The {champion} stays"
     return f"the gate rejected {judged_name(decision.model, decision.policy_digest)}: {reasons}. {ending}"
