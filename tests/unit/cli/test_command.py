@@ -122,7 +122,7 @@ def test_help_lists_every_verb_once_and_begins_with_the_first_ones() -> None:
     lines = run_command("--help").stdout.splitlines()
     verbs = [words[1] for line in lines if (words := line.split()) and words[0] == "│" and line[2:3].isalpha()]
     assert verbs == [verb for panel in PANELS.values() for verb in panel]
-    assert verbs[:4] == ["init", "run", "watch", "sql"]
+    assert verbs[:5] == ["init", "run", "status", "watch", "sql"]
 
 
 def test_an_error_nobody_foresaw_is_one_line_unless_asked_for_more(tmp_path: Path) -> None:
