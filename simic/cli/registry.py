@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 import typer
 
 from simic.cli import completion
-from simic.cli.console import EXIT_CODES, emit, short
+from simic.cli.console import EXIT_CODES, emit, short, stderr
 from simic.cli.options import POLICY_NAMES, AsJson, ModelName, Overrides, ProfileName, Seed, open_container
 from simic.cli.tables import decision_table, receipt_lines
 from simic.contracts.errors import GateRejectedError, SimicError
-from simic.contracts.names import CHAMPION_REFERENCE, MODEL_NAME
+from simic.contracts.names import CHAMPION_REFERENCE, MODEL_NAME, judged_name
 from simic.runtime.home import HomeUse
 
 if TYPE_CHECKING:
@@ -52,9 +52,7 @@ def stage(
     """
     from simic.app import promotion
 
-    container = open_container(profile, seed, override)
-    decision, version = _accepted(container, validation, model, promotion.stage, as_json)
-    emit(version, as_json, lambda console: console.print(decision_table(decision), receipt_lines(version)))
+    _judge(open_container(profile, seed, override), validation, model, promotion.stage, as_json)
 
 
 def promote(
@@ -71,29 +69,37 @@ def promote(
     """
     from simic.app import promotion
 
-    container = open_container(profile, seed, override)
-    decision, version = _accepted(container, validation, model, promotion.promote, as_json)
-    emit(version, as_json, lambda console: console.print(decision_table(decision), receipt_lines(version)))
+    _judge(open_container(profile, seed, override), validation, model, promotion.promote, as_json)
 
 
-def _accepted(
+def _judge(
     container: Container,
     validation: Path | None,
     model: str,
     move: Callable[[Container, PolicyVersion, ValidationReport, GateDecision], PolicyVersion],
     as_json: bool,
-) -> tuple[GateDecision, PolicyVersion]:
-    """Judge and register a policy, and return what ``move`` makes of it; raise GateRejectedError if it is rejected."""
+) -> None:
+    """Judge and register a policy, ``move`` it and show both; the champion is only named.
+
+    Raises:
+        GateRejectedError: if the gate rejects it.
+    """
     from simic.app import promotion
     from simic.validation.promotion_gate import rejection_message
 
     report = promotion.resolve_validation(container, validation, model)
+    if (champion := promotion.champion_by(container, report)) is not None:
+        name = f"{judged_name(model, champion.digest)} ({champion.reference})"
+        stderr().print(f"this judgement made {name} the champion already; nothing was changed")
+        emit(champion, as_json, lambda console: console.print(receipt_lines(champion)))
+        return
     decision = promotion.decide(container, report)
     candidate = promotion.record(container, report, decision)
     if not decision.accepted:
         emit(decision, as_json, lambda console: console.print(decision_table(decision)))
         raise GateRejectedError(rejection_message(decision))
-    return decision, move(container, candidate, report, decision)
+    version = move(container, candidate, report, decision)
+    emit(version, as_json, lambda console: console.print(decision_table(decision), receipt_lines(version)))
 
 
 def publish(

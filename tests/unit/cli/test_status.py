@@ -79,7 +79,8 @@ def test_the_champion_is_shown_with_rows_evidence_and_publication(container: Con
     digest = first.training.digest
     assert (found["version"]["digest"], found["operation"], found["published"]) == (digest, "promote", None)
     assert found["learned"] == {
-        "snapshot": "d" * 64, "episodes": 100, "rows": 9, "reward_family": "basic", "sets": [], "seed": 0, "trainings": 1,
+        "snapshot": "d" * 64, "episodes": 100, "rows": 9, "reward_family": "basic", "sets": [], "seed": 0,
+        "trainings": 1,
     }  # fmt: skip
     assert found["judged"]["over"] == {name: one.model_dump() for name, one in first.validation.differences.items()}
     assert line("over blind").split(maxsplit=2)[2] == "+3.0 [+2.0, +4.0]"
