@@ -72,7 +72,8 @@ _BROKEN_RECEIPT = "Malformed JSON in file"
 _VIEWS_HINT = (
     "\n`SHOW TABLES` lists the views, `DESCRIBE episodes` the columns of one, and docs/schema.md their meaning."
 )
-"""What to do about a table that does not exist."""
+"""What to do about a table or column that does not exist."""
+_UNKNOWN_NAMES = ("Table with name", "Referenced column", "does not have a column named")
 THREADS = 2
 """Threads of DuckDB, for the catalogue and for a query."""
 
@@ -255,7 +256,7 @@ def _sandboxed(lake: Lake, catalogue: Path, sql: str, tmp: Path, memory_mb: int)
     except duckdb.Error as error:
         if _BROKEN_RECEIPT in str(error):
             raise IntegrityError(f"a file that the views show cannot be read: {error}") from error
-        hint = _VIEWS_HINT if "Table with name" in str(error) else ""
+        hint = _VIEWS_HINT if any(words in str(error) for words in _UNKNOWN_NAMES) else ""
         raise ConfigError(f"the query failed: {error}{hint}") from error
 
 

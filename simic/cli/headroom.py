@@ -8,6 +8,7 @@ from typing import Annotated
 from rich.box import SIMPLE_HEAD
 from rich.console import Group
 from rich.table import Table
+from rich.text import Text
 
 from simic.cli.console import cell, emit
 from simic.cli.options import AsJson, Overrides, ProfileName, Seed, SetName, open_container, whole_number
@@ -18,13 +19,15 @@ from simic.validation.table import interval
 
 __all__ = ["headroom", "headroom_tables"]
 
+_ENOUGH = 16
+"""Hosts of each family, the default, below which the intervals of one half tell little."""
 _SHOWN = 3
 """Best plans shown per family; ``--json`` has all."""
 _ONE_PLAN, _PLAN_EACH = "all, one plan", "all, a plan each"
 
 
 def headroom(
-    hosts: Annotated[int, whole_number("--hosts", least=FEWEST_HOSTS, about="Number of hosts of each family.")] = 16,
+    hosts: Annotated[int, whole_number("--hosts", least=FEWEST_HOSTS, about="Number of hosts of each family.")] = _ENOUGH,
     world_set: SetName = None,
     profile: ProfileName = "default",
     seed: Seed = 0,
@@ -71,7 +74,8 @@ def headroom_tables(report: Headroom) -> Group:
     for name, found in families:
         for label, plan, gain in _extremes(name, found):
             plans.add_row(*map(cell, (label, plan, gain)))
-    return Group(chosen, plans)
+    few = [] if each >= _ENOUGH else [Text(f"Half of {each} hosts is few: intervals are wide below {_ENOUGH}.")]
+    return Group(chosen, plans, *few)
 
 
 def _extremes(name: str, found: FamilyHeadroom) -> Iterator[tuple[str, str, str]]:

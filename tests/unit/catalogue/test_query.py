@@ -213,9 +213,10 @@ def test_whatever_is_not_a_read_of_the_views_is_a_config_error(full: Home, sql: 
     assert not (full.experience / "x.csv").exists()
 
 
-def test_duckdb_message_reaches_the_person(full: Home) -> None:
-    with pytest.raises(ConfigError, match=r"(?s)nowhere.*SHOW TABLES"):
-        query(full, "FROM nowhere")
+@pytest.mark.parametrize("sql", ["FROM nowhere", "SELECT nowhere FROM reports", "SELECT r.nowhere FROM reports AS r"])
+def test_duckdb_message_reaches_the_person_with_where_names_are_listed(full: Home, sql: str) -> None:
+    with pytest.raises(ConfigError, match=r"(?s)nowhere.*SHOW TABLES.*DESCRIBE"):
+        query(full, sql)
 
 
 def test_results_are_plain_json_and_limited(full: Home) -> None:

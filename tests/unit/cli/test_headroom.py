@@ -58,6 +58,7 @@ def test_the_table_is_sorted_and_shows_the_best_plans_and_the_worst(
     assert "gate in slot 0 at 1 +5.0 +4.0 [+3.0, +5.0] +7.0 [+6.0, +8.0]" in text
     assert "gate in slot 2 at 1 +1.0 [+0.0, +2.0]" in text
     assert "gate in slot 3" not in text
+    assert "Half of 4 hosts is few" in text
     assert "gate in slot 5 at 1 -5.0 [-6.0, -4.0]" in text, "the worst plan"
     headroom(hosts=4, world_set="varied", as_json=True)
     assert Headroom.model_validate_json(capsys.readouterr().out) == FOUND
