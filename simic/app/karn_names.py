@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 from simic.app.local_copies import LocalCopies
 from simic.app.receipts import ReceiptStore
-from simic.contracts.config import ControllerConfig
 from simic.contracts.errors import ConfigError
 from simic.contracts.karn import KarnReport
+from simic.contracts.karn_config import ControllerConfig
 from simic.contracts.names import CHAMPION, KARN
 from simic.contracts.policy_names import SHORTEST
 from simic.contracts.receipts import PolicyVersion

@@ -10,9 +10,10 @@ from simic.app.container import Container
 from simic.app.inner_runs import InnerStages
 from simic.app.recipes import Recipe
 from simic.app.runs import open_run_in
-from simic.contracts.config import ControllerConfig, RunConfig
+from simic.contracts.config import RunConfig
 from simic.contracts.controllers import ControllerSpec
 from simic.contracts.errors import ConfigError, TrainingError
+from simic.contracts.karn_config import ControllerConfig
 from simic.contracts.receipts import SnapshotManifest
 from simic.contracts.recipes import RecipeTraining
 from simic.learning.training_run import WarmStart

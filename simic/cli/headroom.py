@@ -27,7 +27,9 @@ _ONE_PLAN, _PLAN_EACH = "all, one plan", "all, a plan each"
 
 
 def headroom(
-    hosts: Annotated[int, whole_number("--hosts", least=FEWEST_HOSTS, about="Number of hosts of each family.")] = _ENOUGH,
+    hosts: Annotated[
+        int, whole_number("--hosts", least=FEWEST_HOSTS, about="Number of hosts of each family.")
+    ] = _ENOUGH,
     world_set: SetName = None,
     profile: ProfileName = "default",
     seed: Seed = 0,

@@ -13,30 +13,21 @@ from simic.contracts.karn_config import ControllerConfig, KarnConfig
 from simic.contracts.lake_url import parse_url
 from simic.contracts.lifecycle_config import GovernorConfig, LifecycleConfig
 from simic.contracts.log_evidence import EvidenceKind
-from simic.contracts.network_config import NetworkConfig
-from simic.contracts.rewards import DEFAULT_FAMILY, FAMILIES, FlagConfig, Reward, RewardConfig
+from simic.contracts.rewards import DEFAULT_FAMILY, FAMILIES, FlagConfig, Reward
 from simic.contracts.telemetry_config import TelemetryConfig
-from simic.contracts.train_config import WITHOUT_EFFECT, ReplayConfig, TrainConfig
+from simic.contracts.train_config import TrainConfig
 
 __all__ = [
-    "WITHOUT_EFFECT",
     "BusConfig",
     "CollectConfig",
-    "ControllerConfig",
     "CurateConfig",
     "EpisodeStopConfig",
-    "FlagConfig",
     "FurtherCollection",
     "GateConfig",
     "IngestConfig",
-    "KarnConfig",
     "LakeConfig",
-    "NetworkConfig",
-    "ReplayConfig",
-    "RewardConfig",
     "RunConfig",
     "StagesConfig",
-    "TrainConfig",
     "TrialConfig",
     "WorldConfig",
 ]

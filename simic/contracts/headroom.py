@@ -7,8 +7,8 @@ from typing import Annotated
 from pydantic import Field
 
 from simic.contracts.base import Contract, Count, Finite
-from simic.contracts.config import RewardConfig
 from simic.contracts.controllers import Plan
+from simic.contracts.rewards import RewardConfig
 from simic.contracts.trials import Estimate
 
 __all__ = ["FEWEST_HOSTS", "FamilyHeadroom", "Headroom", "PlanGain"]

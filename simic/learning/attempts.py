@@ -10,7 +10,6 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 
-from simic.contracts.config import TrainConfig
 from simic.contracts.errors import (
     CircuitOpenError,
     ContractError,
@@ -19,6 +18,7 @@ from simic.contracts.errors import (
     OutOfMemoryError,
 )
 from simic.contracts.safety import TrainingStop, Trigger
+from simic.contracts.train_config import TrainConfig
 from simic.learning.checkpoints import Checkpoint, Checkpoints
 from simic.learning.history import History
 from simic.learning.limits import TrainingLimits

@@ -27,8 +27,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
-from simic.contracts.config import KarnConfig, TrainConfig
 from simic.contracts.errors import TrainingError
+from simic.contracts.karn_config import KarnConfig
+from simic.contracts.train_config import TrainConfig
 from simic.controllers.graph import GraphBatch
 from simic.controllers.heads import MaskTensors, mixture
 from simic.controllers.karn import KarnNetwork

@@ -15,8 +15,9 @@ from typing import Any, get_args
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from simic.contracts.config import WITHOUT_EFFECT, RunConfig
+from simic.contracts.config import RunConfig
 from simic.contracts.errors import ConfigError
+from simic.contracts.train_config import WITHOUT_EFFECT
 
 __all__ = ["config_digest", "load_profile", "profile_names"]
 

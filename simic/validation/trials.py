@@ -9,12 +9,12 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from simic.contracts.config import RewardConfig, TrialConfig, WorldConfig
+from simic.contracts.config import TrialConfig, WorldConfig
 from simic.contracts.controllers import SEARCHED, ControllerSpec
 from simic.contracts.errors import ConfigError
 from simic.contracts.names import BLIND, CANDIDATE, WAIT
 from simic.contracts.receipts import Provenance
-from simic.contracts.rewards import DEFAULT_FLAGS, FlagConfig
+from simic.contracts.rewards import DEFAULT_FLAGS, FlagConfig, RewardConfig
 from simic.contracts.state import HostIdentity
 from simic.contracts.trials import ControllerTrial, Estimate, FamilyTrial, RentTrial, StaticTrial, TrialReport
 from simic.numerics.intervals import Interval, crossed_ratio, crossed_student, paired_bootstrap

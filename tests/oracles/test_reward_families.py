@@ -12,10 +12,9 @@ import pytest
 from support.builders.reports import varied_episode
 from support.homes.pipeline import curate_all, land
 
-from simic.contracts.config import RewardConfig
 from simic.contracts.field_report import FieldReport
 from simic.contracts.lifecycle import SeedStage
-from simic.contracts.rewards import FAMILIES
+from simic.contracts.rewards import FAMILIES, RewardConfig
 from simic.contracts.state import SystemState
 from simic.runtime.home import Home
 

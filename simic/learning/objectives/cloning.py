@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import torch
 
-from simic.contracts.config import TrainConfig
 from simic.contracts.errors import ConfigError
+from simic.contracts.train_config import TrainConfig
 from simic.controllers import heads
 from simic.controllers.network import PolicyNetwork
 from simic.learning.counted_passes import CountedPasses

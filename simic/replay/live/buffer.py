@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from simic.contracts.config import ReplayConfig
 from simic.contracts.errors import ConfigError, ContractError
+from simic.contracts.train_config import ReplayConfig
 from simic.replay.batch import ColumnarExperience, SequenceBatch, SequenceSpans, assemble
 from simic.replay.dataset import GraphDataset
 from simic.replay.live.prioritised import Prioritisation, PrioritisedSampler, refuse_unless_weights

@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 
 from simic.contracts.actions import HEADS
 from simic.contracts.batches import Decisions, Masks, Observations
-from simic.contracts.config import RewardConfig, TrialConfig, WorldConfig
+from simic.contracts.config import TrialConfig, WorldConfig
 from simic.contracts.controllers import ControllerSpec
 from simic.contracts.names import WAIT
+from simic.contracts.rewards import RewardConfig
 from simic.contracts.splits import Split
 from simic.contracts.state import HostIdentity
 from simic.contracts.trials import Estimate

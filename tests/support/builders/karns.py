@@ -9,9 +9,8 @@ import torch
 
 from simic.app.karn_names import Karns
 from simic.app.receipts import ReceiptStore
-from simic.contracts.config import ControllerConfig
 from simic.contracts.karn import KarnReport
-from simic.contracts.karn_config import KarnNetworkConfig
+from simic.contracts.karn_config import ControllerConfig, KarnNetworkConfig
 from simic.controllers.features import encode
 from simic.controllers.karn import ConsultedKarn, KarnNetwork, LoadedKarn, describe_karn, save_karn
 from simic.controllers.network import fit_normaliser

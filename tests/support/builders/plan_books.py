@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from simic.contracts.config import RewardConfig
 from simic.contracts.controllers import (
     FittedTree,
     HeuristicRules,
@@ -16,6 +15,7 @@ from simic.contracts.controllers import (
     TreeSplit,
     TunedRules,
 )
+from simic.contracts.rewards import RewardConfig
 from simic.contracts.trials import Estimate
 
 __all__ = ["fitted_tree", "make_book"]

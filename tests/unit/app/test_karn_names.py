@@ -17,9 +17,9 @@ from support.homes.karns import KarnHome, karn_home
 
 from simic.app.container import Container
 from simic.app.karn_names import consulting_label, parse_consulting
-from simic.contracts.config import ControllerConfig
 from simic.contracts.controllers import ControllerSpec
 from simic.contracts.errors import ConfigError, IntegrityError
+from simic.contracts.karn_config import ControllerConfig
 from simic.runtime.home import Home
 from simic.runtime.settings import load_profile
 from simic.trust.seal import seal, verify

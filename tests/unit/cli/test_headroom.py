@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from simic.cli.headroom import headroom
-from simic.contracts.config import RewardConfig, WorldConfig
+from simic.contracts.config import WorldConfig
 from simic.contracts.controllers import Plan, PlannedSeed
 from simic.contracts.headroom import FamilyHeadroom, Headroom, PlanGain
+from simic.contracts.rewards import RewardConfig
 from simic.contracts.trials import Estimate
 
 

@@ -11,9 +11,10 @@ from support.builders.plan_books import fitted_tree, make_book
 
 from simic.cli.options import _split
 from simic.cli.trials import BookPart, search, trials
-from simic.contracts.config import RewardConfig, WorldConfig
+from simic.contracts.config import WorldConfig
 from simic.contracts.controllers import Plan, PlanBook, TreeLeaf
 from simic.contracts.errors import ConfigError
+from simic.contracts.rewards import RewardConfig
 from simic.contracts.splits import Split
 from simic.contracts.trials import TrialReport
 from simic.runtime.home import Home

@@ -9,8 +9,8 @@ import pytest
 from support.builders.reports import episode
 
 from simic.collection.collect import ChunkTotals
-from simic.contracts.config import RewardConfig
 from simic.contracts.field_report import FieldReport
+from simic.contracts.rewards import RewardConfig
 
 REWARD = RewardConfig(accuracy_scale=100.0, rent=3.0, rent_parameters=1640, governor_penalty=10.0)
 

@@ -10,8 +10,8 @@ from torch import nn
 
 from simic.contracts.actions import Op
 from simic.contracts.batches import OP_INDEX, Observations
-from simic.contracts.config import NetworkConfig
 from simic.contracts.errors import ContractError
+from simic.contracts.network_config import NetworkConfig
 from simic.contracts.state import SystemState
 from simic.controllers.features import encode, feature_names
 from simic.controllers.graph import GraphBatch

@@ -10,8 +10,8 @@ from support.builders.reports import episode
 from support.homes.pipeline import curate_all, drop, ingest_all
 
 from simic.catalogue.query import query
-from simic.contracts.config import RewardConfig
 from simic.contracts.errors import ConfigError
+from simic.contracts.rewards import RewardConfig
 from simic.hosts.plugins import is_modular
 from simic.runtime.home import Home
 

@@ -13,9 +13,9 @@ from support.builders.reports import episode, episodes, varied_episode
 from support.builders.snapshots import told_rows
 from support.homes.pipeline import curate_all, land
 
-from simic.contracts.config import RewardConfig
 from simic.contracts.errors import ContractError
 from simic.contracts.field_report import FieldReport
+from simic.contracts.rewards import RewardConfig
 from simic.numerics.rewards import basic_rewards
 from simic.runtime.home import Home
 from simic.snapshots.manifest import Verify, read_manifest

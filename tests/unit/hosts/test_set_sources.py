@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from simic.contracts.config import RewardConfig, WorldConfig
+from simic.contracts.config import WorldConfig
+from simic.contracts.rewards import RewardConfig
 from simic.hosts import set_sources as module
 from simic.hosts import shipped_sets
 from simic.hosts.host_sets import HostSet

@@ -12,8 +12,9 @@ from support.builders.learning import STEPS, bandit_episodes
 from support.builders.reports import BLUEPRINTS, episode
 from support.builders.snapshots import write_snapshot
 
-from simic.contracts.config import NetworkConfig, TrainConfig
 from simic.contracts.errors import ConfigError, TrainingError
+from simic.contracts.network_config import NetworkConfig
+from simic.contracts.train_config import TrainConfig
 from simic.hosts.plugins import blueprint_names
 from simic.learning.losses import cloning_loss
 from simic.learning.objectives.cloning import imitation_loss

@@ -24,9 +24,10 @@ from support.builders.trainings import sealed
 
 from simic.contracts.actions import OPS, Op
 from simic.contracts.batches import OP_INDEX
-from simic.contracts.config import NetworkConfig, TrainConfig
 from simic.contracts.errors import TrainingError
 from simic.contracts.field_report import FieldReport
+from simic.contracts.network_config import NetworkConfig
+from simic.contracts.train_config import TrainConfig
 from simic.controllers.network import FeatureNoise
 from simic.hosts.plugins import blueprint_names
 from simic.learning import distillation, training_run

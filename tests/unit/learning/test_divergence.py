@@ -12,10 +12,11 @@ from support.builders.learning import bandit_episodes
 from support.builders.snapshots import write_snapshot
 from support.faults.killed_training import run_training
 
-from simic.contracts.config import NetworkConfig, TrainConfig
 from simic.contracts.errors import ContractError, DivergenceError, ResourceLimitError
+from simic.contracts.network_config import NetworkConfig
 from simic.contracts.receipts import SnapshotManifest, TrainingReport
 from simic.contracts.safety import AnomalyConfig, SafetyConfig
+from simic.contracts.train_config import TrainConfig
 from simic.learning import limits
 from simic.learning.checkpoints import Checkpoints
 from simic.learning.counted_passes import CountedPasses

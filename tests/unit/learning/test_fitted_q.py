@@ -24,8 +24,9 @@ from support.builders.trainings import sealed
 
 from simic.contracts.actions import HEADS, Op
 from simic.contracts.batches import OP_INDEX
-from simic.contracts.config import NetworkConfig, TrainConfig
 from simic.contracts.errors import ConfigError, TrainingError
+from simic.contracts.network_config import NetworkConfig
+from simic.contracts.train_config import TrainConfig
 from simic.controllers import heads
 from simic.controllers.network import NetworkOutput
 from simic.hosts.plugins import blueprint_names

@@ -9,7 +9,8 @@ import pytest
 from support.builders.learning import bandit_episodes
 from support.builders.snapshots import write_snapshot
 
-from simic.contracts.config import NetworkConfig, TrainConfig
+from simic.contracts.network_config import NetworkConfig
+from simic.contracts.train_config import TrainConfig
 from simic.hosts.plugins import blueprint_names
 from simic.learning.learner import Learner
 from simic.learning.phases import fitted_scale, fresh_network, round_rows

@@ -13,8 +13,9 @@ from support.builders.learning import bandit_branches, bandit_episodes
 from support.builders.snapshots import write_snapshot
 from torch import Tensor
 
-from simic.contracts.config import NetworkConfig, TrainConfig
 from simic.contracts.errors import DivergenceError
+from simic.contracts.network_config import NetworkConfig
+from simic.contracts.train_config import TrainConfig
 from simic.hosts.plugins import blueprint_names
 from simic.learning.distillation import branched_decisions, distillation
 from simic.learning.history import History, Resumed

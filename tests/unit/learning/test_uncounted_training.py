@@ -10,9 +10,10 @@ from support.builders.learning import bandit_branches, bandit_episodes, may_foss
 from support.builders.snapshots import write_snapshot
 from support.builders.trainings import sealed
 
-from simic.contracts.config import NetworkConfig, TrainConfig
 from simic.contracts.errors import TrainingError
+from simic.contracts.network_config import NetworkConfig
 from simic.contracts.receipts import SnapshotManifest
+from simic.contracts.train_config import TrainConfig
 from simic.learning.training_run import WarmStart
 
 SMALL = TrainConfig(

@@ -15,8 +15,8 @@ from support.builders.batches import assert_same_batch, small_store
 from support.builders.reports import BLUEPRINTS, episode
 from support.builders.snapshots import write_snapshot
 
-from simic.contracts.config import ReplayConfig, TrainConfig
 from simic.contracts.errors import ConfigError, ContractError
+from simic.contracts.train_config import ReplayConfig, TrainConfig
 from simic.replay.dataset import GraphDataset
 from simic.replay.live.buffer import LiveBuffer
 

@@ -12,9 +12,9 @@ import pytest
 from support.builders.reports import episode, episodes
 from support.homes.pipeline import NOW, FixedClock, curate_all, land
 
-from simic.contracts.config import RewardConfig
 from simic.contracts.errors import IntegrityError, ResourceLimitError, TransientError
 from simic.contracts.receipts import SnapshotManifest
+from simic.contracts.rewards import RewardConfig
 from simic.curation.statements import Statement, load_statements
 from simic.lake.duck import connect, create_parquet_view
 from simic.runtime.home import Home

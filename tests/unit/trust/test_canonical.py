@@ -6,8 +6,8 @@ import hashlib
 
 import pytest
 
-from simic.contracts.config import RewardConfig
 from simic.contracts.errors import ContractError
+from simic.contracts.rewards import RewardConfig
 from simic.trust.canonical import canonical_bytes, digest_of
 
 

@@ -17,9 +17,10 @@ from simic.app.training import run_trials
 from simic.bus.factory import BusSpec, open_bus
 from simic.collection.collect import collect
 from simic.contracts.batches import Observations
-from simic.contracts.config import FlagConfig, IngestConfig, RewardConfig, WorldConfig
+from simic.contracts.config import IngestConfig, WorldConfig
 from simic.contracts.controllers import ControllerSpec
 from simic.contracts.lifecycle import SeedStage
+from simic.contracts.rewards import FlagConfig, RewardConfig
 from simic.contracts.splits import Split
 from simic.contracts.state import HardwareContext, HostGraph, LayerKind, LayerNode, SeedState, SystemState
 from simic.contracts.trials import TrialReport

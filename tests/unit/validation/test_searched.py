@@ -8,9 +8,10 @@ from datetime import UTC, datetime
 import numpy as np
 import pytest
 
-from simic.contracts.config import RewardConfig, TrialConfig, WorldConfig
+from simic.contracts.config import TrialConfig, WorldConfig
 from simic.contracts.controllers import ControllerSpec
 from simic.contracts.receipts import Provenance
+from simic.contracts.rewards import RewardConfig
 from simic.contracts.trials import ControllerTrial, TrialReport
 from simic.hosts.host_sets import identify
 from simic.validation.baselines.candidates import single_seeds_of

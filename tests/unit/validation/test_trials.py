@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 
 from simic.contracts.actions import Op
 from simic.contracts.batches import OP_INDEX, Decisions, Masks, Observations
-from simic.contracts.config import RewardConfig, TrialConfig, WorldConfig
+from simic.contracts.config import TrialConfig, WorldConfig
 from simic.contracts.controllers import ControllerSpec, Plan, PlannedSeed
 from simic.contracts.errors import ConfigError, IllegalActionError
 from simic.contracts.receipts import Provenance
+from simic.contracts.rewards import RewardConfig
 from simic.contracts.trials import ControllerTrial, TrialReport
 from simic.controllers.plugins.wait import WaitController
 from simic.hosts.host_sets import identify
