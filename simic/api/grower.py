@@ -61,7 +61,7 @@ from simic.runtime.clock import utc_now
 
 __all__ = ["Grower", "Growth"]
 
-_LOG = logging.getLogger("simic.grower")
+_LOG = logging.getLogger(__name__)
 
 _TABLES = ("system", "history", "slots", "layers")
 """Tables of ``Observations`` that change from epoch to epoch."""

@@ -33,7 +33,7 @@ __all__ = [
     "writer_of",
 ]
 
-_LOG = logging.getLogger("simic.grower")
+_LOG = logging.getLogger(__name__)
 _SHORT_INTEGERS = (torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool)
 
 T = TypeVar("T", bound=Contract)

@@ -28,7 +28,7 @@ from simic.runtime.nearest_name import suggestion
 
 __all__ = ["Decider", "OutOfRangeUse", "decider_of"]
 
-_LOG = logging.getLogger("simic.grower")
+_LOG = logging.getLogger(__name__)
 
 OutOfRangeUse: TypeAlias = Literal["warn", "wait"]
 """What to do where a network is unlike those that the policy learned from."""

@@ -50,7 +50,7 @@ __all__ = [
 ]
 
 
-_LOG = logging.getLogger("simic.run")
+_LOG = logging.getLogger(__name__)
 
 
 def ingest(container: Container) -> IngestReceipt:

@@ -42,7 +42,7 @@ from simic.validation.report import JudgingRun, learned_spec
 
 __all__ = ["begin", "check_growable", "judging_run", "log_beside_trials", "validate_by_reports"]
 
-_LOG = logging.getLogger("simic.run")
+_LOG = logging.getLogger(__name__)
 
 MOST_EPISODES = 10_000
 """Largest number of logged episodes that judge alone."""

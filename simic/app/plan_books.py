@@ -24,7 +24,7 @@ from simic.validation.further import further_config, further_sets
 
 __all__ = ["check_baselines", "fit_tree", "measure_headroom", "search_plans"]
 
-_LOG = logging.getLogger("simic.run")
+_LOG = logging.getLogger(__name__)
 
 
 def check_baselines(container: Container, *, has_gate: bool = True) -> None:

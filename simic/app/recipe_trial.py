@@ -50,7 +50,7 @@ from simic.validation.trials import run_trials
 
 __all__ = ["RecipeRequest", "compare"]
 
-_LOG = logging.getLogger("simic.run")
+_LOG = logging.getLogger(__name__)
 _SHORT = 12
 """Characters of digests in the names of folders."""
 _DATA_SECTIONS = frozenset({"world", "collect", "ingest", "curate"})

@@ -41,7 +41,7 @@ from simic.validation.table import render_gain, render_spread
 
 __all__ = ["Run", "RunKey", "Stages", "describe", "open_container", "open_run", "open_run_in"]
 
-_LOG = logging.getLogger("simic.run")
+_LOG = logging.getLogger(__name__)
 
 R = TypeVar("R", bound=Receipt)
 

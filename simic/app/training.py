@@ -65,7 +65,7 @@ __all__ = [
     "validate",
 ]
 
-_LOG = logging.getLogger("simic.run")
+_LOG = logging.getLogger(__name__)
 
 DISTIL = "distil"
 """Value of ``train.start`` with which a run collects branches."""

@@ -35,7 +35,7 @@ from simic.runtime.telemetry_records import TelemetryRecords
 
 __all__ = ["TrainingMonitor", "followed"]
 
-_LOG = logging.getLogger("simic.run")
+_LOG = logging.getLogger(__name__)
 
 SOURCE = "simic.trainer"
 """Source of the packets of a training."""

@@ -27,7 +27,7 @@ __all__ = ["QUARANTINE_SCHEMA", "RAW_LIMIT_BYTES", "Quarantine", "QuarantineEntr
 RAW_LIMIT_BYTES = 16 * 1024
 SUMMARIES_BYTES = 16_000_000
 """Size that the files may have beyond the budget, each with some entries that stand for a batch."""
-_LOG = logging.getLogger("simic.run")
+_LOG = logging.getLogger(__name__)
 
 
 class Reason(str, Enum):

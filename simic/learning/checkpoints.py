@@ -30,7 +30,7 @@ from simic.trust.seal import seal
 
 __all__ = ["Checkpoint", "Checkpoints"]
 
-_LOG = logging.getLogger("simic.run")
+_LOG = logging.getLogger(__name__)
 
 STATE_NAME, TENSORS_NAME = "state.json", "tensors.safetensors"
 KEPT = 2

@@ -39,7 +39,7 @@ from simic.runtime.seeds import derive
 
 __all__ = ["CountedPasses"]
 
-_LOG = logging.getLogger("simic.run")
+_LOG = logging.getLogger(__name__)
 
 FINAL_SHARE = 0.1
 """Final learning rate as a share of the initial one."""

@@ -14,7 +14,7 @@ from simic.replay.dataset import GraphDataset
 
 __all__ = ["choose_device", "numerics", "placed"]
 
-_LOG = logging.getLogger("simic.run")
+_LOG = logging.getLogger(__name__)
 RESIDENT_SHARE = 0.5
 """Largest share of a device's free memory that a data set may take; weights, activations and moments need the rest."""
 

@@ -24,7 +24,7 @@ from simic.learning.safety.memory import is_out_of_memory
 
 __all__ = ["Learner", "NetworkLearner"]
 
-_LOG = logging.getLogger("simic.run")
+_LOG = logging.getLogger(__name__)
 
 _LOSS = "loss"
 """Name of the loss among what an update reads from the device."""

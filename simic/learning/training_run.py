@@ -46,7 +46,7 @@ from simic.runtime.seeds import derive
 __all__ = ["TrainingRun", "WarmStart"]
 
 
-_LOG = logging.getLogger("simic.run")
+_LOG = logging.getLogger(__name__)
 
 
 class WarmStart(NamedTuple):

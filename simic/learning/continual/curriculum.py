@@ -25,7 +25,7 @@ from simic.contracts.errors import ContractError
 
 __all__ = ["Curriculum", "decided", "passed_over", "record_episode"]
 
-_LOG = logging.getLogger("simic.run")
+_LOG = logging.getLogger(__name__)
 _STAGE, _EPISODES, _SUCCESSES = "curriculum_stage", "curriculum_episode_count", "curriculum_success_count"
 
 Outcome = Literal["passed", "held", "released", "demoted", "empty", "open"]

@@ -25,7 +25,7 @@ from simic.replay.dataset import GraphDataset
 
 __all__ = ["Memory", "kept_anchor", "memory_of", "read_memory", "start_anchor", "write_memory"]
 
-_LOG = logging.getLogger("simic.run")
+_LOG = logging.getLogger(__name__)
 
 _NAME = LEARNER_NAMES[2]
 _MAX_BYTES = 1024 * 1024 * 1024

@@ -17,7 +17,7 @@ from simic.contracts.telemetry import CircuitState
 
 __all__ = ["Breaker", "BreakerEvent", "BreakerState", "Breakers", "step"]
 
-_LOG = logging.getLogger("simic.run")
+_LOG = logging.getLogger(__name__)
 T = TypeVar("T")
 
 

@@ -22,7 +22,7 @@ from simic.learning.safety.loss_trend import LOSSES, LossTrend, is_stale
 
 __all__ = ["GUARD_METRICS", "OUT_OF_MEMORY", "Guard", "Hopeless"]
 
-_LOG = logging.getLogger("simic.run")
+_LOG = logging.getLogger(__name__)
 T = TypeVar("T")
 
 ANOMALIES, CONSERVATIVE, HEALTHY, RECOVERIES = "anomalies", "conservative_mode", "conservative_healthy", "recoveries"
