@@ -9,15 +9,12 @@ import logging
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from typing import Any, NamedTuple, cast
 from uuid import uuid4
 from weakref import WeakSet
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
-from pydantic import TypeAdapter
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
@@ -33,16 +30,26 @@ from simic.api.grower_arguments import (
 )
 from simic.api.grower_policy import OutOfRangeUse, decider_of
 from simic.api.grower_reports import GrowerReports
-from simic.api.grower_state import to_arrays, to_tensors
+from simic.api.grower_state import (
+    VERSION,
+    Decision,
+    as_arrays,
+    check_state,
+    from_arrays,
+    place_seeds,
+    seeds_of,
+    to_arrays,
+    to_tensors,
+)
 from simic.api.home import Home
 from simic.api.policy import Policy, TrustedKeys
 from simic.api.processes import unwrapped
 from simic.api.reports import FieldReportWriter
 from simic.collection.reporting import Source, field_reports
 from simic.contracts.actions import Action
-from simic.contracts.batches import STAGE_INDEX, Decisions, Masks, Observations, action_of
+from simic.contracts.batches import STAGE_INDEX, action_of
 from simic.contracts.config import WorldConfig
-from simic.contracts.errors import ConfigError, ContractError
+from simic.contracts.errors import ConfigError
 from simic.contracts.feature_ranges import OutOfRange
 from simic.contracts.field_report import GovernorEvent
 from simic.contracts.lifecycle import SeedStage
@@ -50,7 +57,7 @@ from simic.contracts.names import CHAMPION
 from simic.contracts.state import HardwareContext, SystemState
 from simic.hosts.blueprints import STANDARD
 from simic.hosts.custom import Layer, ModuleHost, Samples
-from simic.hosts.custom.attached import AttachedHost, AttachedSeed
+from simic.hosts.custom.attached import AttachedHost
 from simic.hosts.custom.plain import append_seed, plain_seed
 from simic.hosts.custom.tasks import task_of
 from simic.hosts.ensemble import Ensemble, GivenHosts
@@ -63,14 +70,9 @@ __all__ = ["Grower", "Growth"]
 
 _LOG = logging.getLogger(__name__)
 
-_TABLES = ("system", "history", "slots", "layers")
-"""Tables of ``Observations`` that change from epoch to epoch."""
 _FOSSILIZED = STAGE_INDEX[SeedStage.FOSSILIZED]
 _GROWING: WeakSet[nn.Module] = WeakSet()
 """Models with a Grower that is not finalised."""
-_OUT_OF_RANGE = TypeAdapter(list[OutOfRange])
-VERSION = 5
-"""Version of ``state_dict``."""
 
 
 class Growth(NamedTuple):
@@ -87,16 +89,6 @@ class Growth(NamedTuple):
     """Why the epoch was undone and growing ended early, or None."""
     out_of_range: tuple[OutOfRange, ...]
     """Measurements, as the decision read them, that are unlike those of the networks that the policy learned from."""
-
-
-class _Decision(NamedTuple):
-    """A decision of which the outcome is not known yet."""
-
-    epoch: int
-    observations: Observations
-    masks: Masks
-    decisions: Decisions
-    out_of_range: tuple[OutOfRange, ...]
 
 
 class Grower:
@@ -361,29 +353,15 @@ class Grower:
         """
         if self.is_finished:
             raise ConfigError("growing is over, so there is nothing to resume: call finalize and save the model")
-        names = self._ensemble.blueprints
         return {
             "version": VERSION,
             "run_id": self._run_id,
             "made_for": self._made_for,
             "stride": self._host.stride,
-            "layers": [hook.name for hook in self._host.host.layout.hooks],
+            "layers": self._layers,
             "ensemble": to_tensors(self._ensemble.state()),
-            "seeds": {
-                slot: {
-                    "blueprint": names[seed.blueprint],
-                    "number": seed.number,
-                    "parameters": seed.parameters.detach(),
-                }
-                for slot, seed in self._host.seeds.items()
-            },
-            "decision": {
-                "epoch": self._pending.epoch,
-                "decisions": to_tensors(vars(self._pending.decisions)),
-                "masks": to_tensors(vars(self._pending.masks)),
-                "out_of_range": _OUT_OF_RANGE.dump_json(list(self._pending.out_of_range)).decode(),
-                "tables": {name: to_tensors(getattr(self._pending.observations, name)) for name in _TABLES},
-            },
+            "seeds": seeds_of(self._host, self._ensemble.blueprints),
+            "decision": self._pending.saved(),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -395,55 +373,36 @@ class Grower:
             ContractError: if the state is of another version, or of a Grower with other arguments: layers, epochs,
                 ``name``, ``seed``, ``seeds_max``, blueprints, rules or policy.
         """
-        layers, names = [hook.name for hook in self._host.host.layout.hooks], self._ensemble.blueprints
-        if state.get("version") != VERSION or state.get("layers") != layers:
-            found = f"version {state.get('version')} and layers {state.get('layers')}"
-            raise ContractError(f"state of a Grower: expected version {VERSION} and layers {layers}, found {found}")
-        for what, mine in self._made_for.items():
-            if (theirs := state["made_for"][what]) != mine:
-                raise ContractError(f"state of a Grower: expected {what} {mine!r} as here, found {theirs!r}")
-        if unknown := {seed["blueprint"] for seed in state["seeds"].values()} - set(names):
-            raise ContractError(f"state of a Grower: unknown blueprints {sorted(unknown)}; known: {', '.join(names)}")
-        horizon, epochs = self._ensemble.world.horizon, int(state["decision"]["tables"]["system"]["horizon"][0])
-        if epochs != horizon:
-            wanted = f"expected one of {horizon} epochs, found {epochs}; give epochs={epochs}"
-            raise ContractError(f"state of a Grower: {wanted}")
+        names = self._ensemble.blueprints
+        check_state(state, self._layers, self._made_for, names, self._ensemble.world.horizon)
         self._host.clear(np.ones((1, len(self._host.topology.sites)), dtype=bool))
-        device = self._host.host.spec.validation.inputs.device
-        for slot, seed in state["seeds"].items():
-            parameters = nn.Parameter(seed["parameters"].clone().to(device))
-            self._host.place(slot, AttachedSeed(names.index(seed["blueprint"]), seed["number"], parameters))
+        place_seeds(state["seeds"], self._host, names)
         assignment = self._ensemble.restore_state(to_arrays(state["ensemble"]))
         self._run_id = state["run_id"]
-        decision = state["decision"]
-        tables = {name: to_arrays(decision["tables"][name]) for name in _TABLES}
-        observations = replace(self._ensemble.observe(), **cast(Any, tables))
-        self._pending = _Decision(
-            decision["epoch"],
-            observations,
-            Masks(**to_arrays(decision["masks"])),
-            Decisions(**to_arrays(decision["decisions"])),
-            tuple(_OUT_OF_RANGE.validate_json(decision["out_of_range"])),
-        )
-        self._host.begin(assignment, decision["epoch"])
+        self._pending = Decision.restored(state["decision"], self._ensemble.observe())
+        self._host.begin(assignment, self._pending.epoch)
         self._host.stride = state["stride"]
         self.growth = self._growth(None)
+
+    @property
+    def _layers(self) -> list[str]:
+        """Names of the layers of the graph."""
+        return [hook.name for hook in self._host.host.layout.hooks]
 
     @property
     def _hardware(self) -> HardwareContext:
         device = str(self._host.host.spec.validation.inputs.device)
         return HardwareContext(device=device, threads=torch.get_num_threads())
 
-    def _decide(self, epoch: int) -> _Decision:
+    def _decide(self, epoch: int) -> Decision:
         """Take the decision before an epoch and act on it."""
         observations, masks = self._ensemble.observe(), self._ensemble.masks()
         key = np.array([self._host.host.key], dtype=np.int64)
         uniforms = controller_uniforms(key, 0, epoch)
-        found = self._processes.agreed(lambda: _sendable(*self._decider.decide(observations, masks, uniforms)))
-        outside = tuple(_OUT_OF_RANGE.validate_json(found.pop("outside").tobytes()))
-        decisions = Decisions(**found)
+        found = self._processes.agreed(lambda: as_arrays(*self._decider.decide(observations, masks, uniforms)))
+        decisions, outside = from_arrays(found)
         self._host.begin(self._ensemble.begin_epoch(decisions.actions), epoch)
-        return _Decision(epoch, observations, masks, decisions, outside)
+        return Decision(epoch, observations, masks, decisions, outside)
 
     def _samples(self, data: Data) -> Samples:
         device = next((one.device for one in self.model.parameters()), None)
@@ -493,8 +452,3 @@ def _check_alone(model: nn.Module) -> None:
     parts = set(model.modules())
     if any(other in parts or any(part is model for part in other.modules()) for other in _GROWING):
         raise ConfigError("a part of the model, or what holds it, grows under another Grower; finalize that one first")
-
-
-def _sendable(decisions: Decisions, outside: tuple[OutOfRange, ...]) -> dict[str, NDArray[Any]]:
-    """Return a decision with its findings as arrays."""
-    return {**vars(decisions), "outside": np.frombuffer(_OUT_OF_RANGE.dump_json(list(outside)), dtype=np.uint8)}

@@ -22,7 +22,7 @@ from support.fakes.custom_hosts import Maps, ToyFamily, install, modules_of
 from torch import Tensor, nn
 
 import simic
-from simic.api.grower import VERSION
+from simic.api.grower_state import VERSION
 from simic.app import data
 from simic.app.container import Container
 from simic.contracts.actions import OPS, Op
@@ -764,7 +764,7 @@ def test_a_seed_that_was_not_fossilised_is_named_when_it_is_removed(
     loop = steer(monkeypatch, Script(Op.WAIT, Op.GERMINATE), "transformer")
     train(loop)
     assert loop.grower is not None
-    with caplog.at_level("WARNING", logger="simic.grower"):
+    with caplog.at_level("WARNING", logger="simic.api"):
         loop.grower.finalize()
         loop.grower.finalize()
     assert [record.message for record in caplog.records] == [

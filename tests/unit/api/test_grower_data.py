@@ -96,6 +96,6 @@ def test_numbers_that_look_like_classes_are_named(
 ) -> None:
     model = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, labels.shape[1]))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    with caplog.at_level(logging.WARNING, logger="simic.grower"):
+    with caplog.at_level(logging.WARNING, logger="simic.api"):
         simic.Grower(model, optimizer, slots=["1"], validation=(X, labels), epochs=4, policy="wait")
     assert ["labels.argmax(1)" in record.message for record in caplog.records] == [True] * is_warned

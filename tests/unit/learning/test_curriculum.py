@@ -195,7 +195,7 @@ def test_a_stage_that_times_out_says_so(caplog: pytest.LogCaptureFixture) -> Non
     curriculum = Curriculum(CONFIG, np.zeros(1))
     for _ in range(500):
         curriculum.record({"curriculum_episode_count": 1.0, "curriculum_success_count": 0.0})
-    with caplog.at_level(logging.INFO, logger="simic.run"):
+    with caplog.at_level(logging.INFO, logger="simic"):
         curriculum.end_pass()
     assert [record.levelname for record in caplog.records] == ["WARNING"]
     assert "curriculum stage 0 (difficulty up to 0.25) held: 0 of 500 episodes succeeded, needed 0.7" in caplog.text
@@ -276,7 +276,7 @@ def test_a_distillation_without_vtrace_says_that_nothing_is_staged(
 ) -> None:
     branches = write_snapshot(root / "branches", bandit_branches(range(90)), split="train", difficulty={})
     store = GraphDataset.load(Path(branches.path), blueprints=blueprint_names())
-    with caplog.at_level(logging.WARNING, logger="simic.run"):
+    with caplog.at_level(logging.WARNING, logger="simic"):
         for _ in TrainingRun.begin(store, SMALL.model_copy(update={"distil_passes": 1}), None, 0).run():
             pass
     assert "train.curriculum has no effect" in caplog.text

@@ -310,7 +310,7 @@ def test_a_policy_without_a_memory_gets_one_from_the_data_at_hand(
     store: GraphDataset, forgetful: TrainingReport, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert not (Path(forgetful.path) / "ewc.safetensors").exists()
-    with caplog.at_level(logging.INFO, logger="simic.run"):
+    with caplog.at_level(logging.INFO, logger="simic"):
         anchor = begun(store, HELD, forgetful)._held
     assert "has no Fisher information of its own training; it is measured on 24 states" in caplog.text
     assert anchor is not None and sum(float(value.sum()) for value in anchor.fisher.values()) > 0.0
