@@ -16,8 +16,8 @@ import numpy as np
 from marked_part import replace_part
 from numpy.typing import NDArray
 
-from simic.app.held_out import HeldOut, held_out_episodes
-from simic.app.judging import MOST_EPISODES
+from simic.app.evidence.held_out import HeldOut, held_out_episodes
+from simic.app.evidence.judging import MOST_EPISODES
 from simic.contracts.config import GateConfig, TrialConfig
 from simic.contracts.gate import ValidationReport, Verdict
 from simic.contracts.judgements import Judgement

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from simic.api.home import Home, container_of
 from simic.api.wire import encode
-from simic.app.blueprint_vocabulary import vocabulary
+from simic.app.names.blueprint_vocabulary import vocabulary
 from simic.bus.factory import BusSpec, open_bus
 from simic.bus.protocol import Line
 from simic.contracts.config import IngestConfig

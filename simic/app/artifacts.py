@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from simic.app.container import Container
-from simic.app.policy_names import require_path
+from simic.app.names.policy_names import require_path
 from simic.app.receipts import SEALED, ReceiptStore
 from simic.contracts.errors import ConfigError, IntegrityError
 from simic.contracts.gate import ValidationReport

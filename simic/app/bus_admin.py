@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
-from simic.app.health import damaged, healthy, unrecoverable
+from simic.app.checks.health import damaged, healthy, unrecoverable
 from simic.bus.factory import URL_VARIABLE, BusSpec, bus_plugin, open_bus
 from simic.bus.protocol import Bus, DeadLetter, RemoteBus, TopicStatus
 from simic.contracts.errors import ConfigError, SimicError

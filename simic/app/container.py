@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from simic.app.home_location import open_home, settle_registry
-from simic.app.karn_names import Karns
+from simic.app.names.karn_names import Karns
 from simic.app.policies import Policies
 from simic.app.receipts import ReceiptStore
 from simic.app.smoke_test import smoke_test

@@ -8,8 +8,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from simic.app.blueprint_vocabulary import vocabulary
 from simic.app.container import Container
+from simic.app.names.blueprint_vocabulary import vocabulary
 from simic.contracts.errors import ConfigError, IntegrityError
 from simic.contracts.metrics import METRICS, exported_name
 from simic.contracts.names import FIELD_REPORTS

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime
 
-from simic.app.health import damaged, healthy, repairable, repaired, summarise
+from simic.app.checks.health import damaged, healthy, repairable, repaired, summarise
 from simic.app.prefect_results import results_elsewhere, rewrite_results
 from simic.contracts.errors import ConfigError, SimicError
 from simic.contracts.lake import Check

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from simic.app.blueprint_vocabulary import vocabulary
 from simic.app.container import Container
-from simic.app.judging import begin, check_growable, judging_run
+from simic.app.evidence.judging import begin, check_growable, judging_run
+from simic.app.names.blueprint_vocabulary import vocabulary
 from simic.contracts.errors import ConfigError
 from simic.contracts.gate import ValidationReport
 from simic.contracts.karn import KarnReport

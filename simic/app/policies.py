@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from simic.app.controller_names import check_controller
-from simic.app.karn_names import KarnChoice, Karns, consulting_label, parse_consulting
 from simic.app.local_copies import LocalCopies
-from simic.app.policy_names import labelled, locate, require_path
+from simic.app.names.controller_names import check_controller
+from simic.app.names.karn_names import KarnChoice, Karns, consulting_label, parse_consulting
+from simic.app.names.policy_names import labelled, locate, require_path
 from simic.contracts.controllers import ControllerSpec
 from simic.contracts.errors import ConfigError
 from simic.contracts.names import CHAMPION, CHAMPION_REFERENCE, LEARNED, MODEL_NAME, REFERENCE_PREFIX

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from simic.app.container import Container
-from simic.app.policy_names import locate, require_path
+from simic.app.names.policy_names import locate, require_path
 from simic.app.receipts import ReceiptStore
 from simic.bus.codec import unwrap
 from simic.contracts.errors import ConfigError, IntegrityError

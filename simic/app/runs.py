@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any, Protocol, TypeVar
 
 from simic.app.container import Container
-from simic.app.plan_books import check_baselines
+from simic.app.evidence.plan_books import check_baselines
 from simic.app.training import DISTIL, collected_sets, require_finished, trial_inputs
 from simic.contracts.base import Contract, Count, Digest
 from simic.contracts.config import RunConfig

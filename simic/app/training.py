@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from uuid import uuid4
 
-from simic.app.blueprint_vocabulary import vocabulary
 from simic.app.container import Container
-from simic.app.judging import begin, check_growable, judging_run, log_beside_trials, validate_by_reports
-from simic.app.judging_experience import reporter_of_comparison
-from simic.app.live_episode import draw_collection
-from simic.app.timelines import check_plot
+from simic.app.display.live_episode import draw_collection
+from simic.app.display.timelines import check_plot
+from simic.app.evidence.judging import begin, check_growable, judging_run, log_beside_trials, validate_by_reports
+from simic.app.evidence.judging_experience import reporter_of_comparison
+from simic.app.monitoring.training_monitor import followed
+from simic.app.names.blueprint_vocabulary import vocabulary
+from simic.app.names.trial_controllers import select_controllers
 from simic.app.training_hosts import drawing_alone, training_keys
-from simic.app.training_monitor import followed
-from simic.app.trial_controllers import select_controllers
 from simic.collection import collect as collection
 from simic.collection.branching import BranchChoice
 from simic.contracts.config import RunConfig, WorldConfig

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.text import Text
 
-from simic.app.host_set_names import check_set
+from simic.app.names.host_set_names import check_set
 from simic.cli import completion
 from simic.cli.ab_page import sections, write_page
 from simic.cli.compare import PairPlot, draw, show_run
@@ -137,11 +137,11 @@ def ab(
     # What follows loads torch, which takes seconds.
     from simic.app import training
     from simic.app.artifacts import resolve_snapshot
-    from simic.app.comparison_runs import log_recipes
+    from simic.app.comparisons.comparison_runs import log_recipes
+    from simic.app.comparisons.recipe_trial import RecipeRequest, compare
+    from simic.app.comparisons.recipes import judging_config
     from simic.app.container import Container
-    from simic.app.recipe_trial import RecipeRequest, compare
-    from simic.app.recipes import judging_config
-    from simic.app.timelines import check_plot
+    from simic.app.display.timelines import check_plot
 
     drawn = plot or (None if out is None else out.with_suffix(".png"))
     if drawn is not None:

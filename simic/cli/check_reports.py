@@ -82,7 +82,7 @@ def check_reports(
     explains the form.
     """
     config = load_profile(profile, parse_overrides(override or ()))
-    from simic.app.blueprint_vocabulary import vocabulary  # these load pyarrow
+    from simic.app.names.blueprint_vocabulary import vocabulary  # these load pyarrow
     from simic.bus.spool.lines import COMPRESSED_SUFFIX, NO_LIMITS, FileLimits, read_stream
     from simic.ingestion.check import ReportCheck
     from simic.runtime.clock import utc_now

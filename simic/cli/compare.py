@@ -125,9 +125,9 @@ def compare(
     extra = {"world.set": world_set, "trial.hosts_per_family": hosts, "trial.land": land or None}
     named = [arm for arm in arms if not is_recipe(arm)]
     container = open_container(profile, seed, override, extra, controllers=named)
-    from simic.app import comparison
-    from simic.app.comparison_runs import log_compared
-    from simic.app.timelines import check_plot
+    from simic.app.comparisons import comparison
+    from simic.app.comparisons.comparison_runs import log_compared
+    from simic.app.display.timelines import check_plot
 
     if plot is not None:
         check_plot(plot)
@@ -157,7 +157,7 @@ def compare(
 
 
 def _newest(container: Container, arm: str) -> str:
-    from simic.app.recipes import newest_policy
+    from simic.app.comparisons.recipes import newest_policy
 
     recipe = parse_recipe(arm)
     return newest_policy(container, recipe.config, recipe.name)

@@ -26,7 +26,7 @@ from simic.contracts.errors import ConfigError
 from simic.validation.table import Table
 
 if TYPE_CHECKING:
-    from simic.app.policy_difference import Compared
+    from simic.app.comparisons.policy_difference import Compared
 
 __all__ = ["add_to"]
 
@@ -78,7 +78,7 @@ def diff_policies(
     if out is not None and (out.suffix.lower() != ".html" or out.is_dir()):
         raise ConfigError(f"--out expects the name of an .html file, found {str(out)!r}")
     container = open_container(profile, seed, override, {"world.set": world_set}, controllers=[first, second])
-    from simic.app.policy_difference import DifferenceChoice, compare_policies, log_difference
+    from simic.app.comparisons.policy_difference import DifferenceChoice, compare_policies, log_difference
 
     choice = DifferenceChoice(first, second, snapshot, episodes, grown, out)
     found = compare_policies(container, choice)

@@ -53,7 +53,7 @@ def doctor(
     report files to the spool, `simic ingest` reads them again; duplicates are recognised.
     """
     use = HomeUse.CHANGE if repair else HomeUse.LOOK
-    from simic.app.doctor import open_doctor
+    from simic.app.checks.doctor import open_doctor
 
     container = open_container(profile, overrides=override, use=use)
     report = open_doctor(container).examine(is_deep=deep, is_repair=repair)

@@ -121,7 +121,7 @@ def evaluate(
     Example: [bold]simic evaluate champion --log explore --snapshot 150d7590[/bold]
     """
     container = open_container(profile, seed, override, controllers=[policy])
-    from simic.app import evaluation
+    from simic.app.evidence import evaluation
 
     found = evaluation.evaluate(
         container,

@@ -56,7 +56,7 @@ def headroom(
     Example: [bold]simic plans headroom --set varied --hosts 32[/bold]
     """
     container = open_container(profile, seed, override, {"world.set": world_set}, use=HomeUse.NONE)
-    from simic.app import plan_books
+    from simic.app.evidence import plan_books
 
     report = plan_books.measure_headroom(container, hosts)
     emit(report, as_json, lambda console: console.print(headroom_tables(report)))

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
-from simic.app.controller_names import check_words
-from simic.app.host_set_names import check_run
+from simic.app.names.controller_names import check_words
+from simic.app.names.host_set_names import check_run
 from simic.cli import completion
 from simic.cli.console import parse_overrides
 from simic.contracts.errors import ConfigError

@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from simic.app.host_set_names import check_set
+from simic.app.names.host_set_names import check_set
 from simic.cli import completion
 from simic.cli.console import emit
 from simic.cli.options import (
@@ -149,7 +149,7 @@ def proof(
     if unknown := sorted({*(arm or ())} - {*SEARCHED}):
         raise ConfigError(f"--arm {unknown[0]}: expected {' or '.join(SEARCHED)}; the baselines take part anyway")
     left_out = None if leave_one_out else tuple(dict.fromkeys(without or ()))
-    from simic.app.proof import ProofRequest, prove
+    from simic.app.comparisons.proof import ProofRequest, prove
     from simic.validation.proof_plot import draw_gains
 
     words = ["simic", "proof", *_repeat("--set", chosen), "--seeds", str(seeds), "--hosts", str(hosts)]

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from simic.app.host_set_names import check_run
+from simic.app.names.host_set_names import check_run
 from simic.cli.console import parse_overrides
 from simic.contracts.errors import ConfigError
 from simic.runtime.settings import load_profile, profile_names
 
 if TYPE_CHECKING:
-    from simic.app.recipes import Recipe
+    from simic.app.comparisons.recipes import Recipe
 
 __all__ = ["RECIPE_HELP", "is_recipe", "parse_recipe", "parse_recipes"]
 
@@ -52,7 +52,7 @@ def parse_recipe(text: str, common: Sequence[str] | None = None) -> Recipe:
     Raises:
         ConfigError: for an unknown profile or setting, or words that are no override.
     """
-    from simic.app.recipes import Recipe
+    from simic.app.comparisons.recipes import Recipe
 
     profile, *words = _words(text)
     flags, own = words[::2], words[1::2]

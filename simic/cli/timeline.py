@@ -38,7 +38,7 @@ def timeline(
 
     Example: [bold]simic timeline --plot grown.png[/bold]
     """
-    from simic.app.timelines import check_plot, draw_reported
+    from simic.app.display.timelines import check_plot, draw_reported
 
     check_plot(plot)
     container = open_container(profile, 0, override, use=HomeUse.LOOK)

@@ -171,7 +171,7 @@ def search(
     """
     use = HomeUse.MAKE if out is None else HomeUse.NONE
     container = open_container(profile, seed, override, {"world.set": world_set}, use=use)
-    from simic.app import plan_books
+    from simic.app.evidence import plan_books
 
     make = plan_books.search_plans if only is None else plan_books.fit_tree
     book, path = make(container, out)

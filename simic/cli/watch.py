@@ -29,7 +29,7 @@ from simic.contracts.names import KEY_LIMIT
 from simic.runtime.home import HomeUse
 
 if TYPE_CHECKING:
-    from simic.app.live_episode import LiveEpisode
+    from simic.app.display.live_episode import LiveEpisode
     from simic.contracts.episode import EpochRecord
 
 __all__ = ["add_to"]
@@ -89,7 +89,7 @@ def watch(
     """
     named = [] if controller is None else [controller]
     container = open_container(profile, seed, override, {"world.set": world_set}, use=HomeUse.LOOK, controllers=named)
-    from simic.app.live_episode import LiveEpisode
+    from simic.app.display.live_episode import LiveEpisode
 
     watched = LiveEpisode(container, controller, key)
     if as_json:

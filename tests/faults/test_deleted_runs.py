@@ -14,7 +14,7 @@ from support.homes.champion_homes import FORMER, PRESENT, TURNED_AWAY, crowned_h
 from support.servers.forked_commands import run_mlflow
 
 from simic.app import promotion
-from simic.app.doctor import open_doctor
+from simic.app.checks.doctor import open_doctor
 from simic.contracts.errors import ConfigError, ContractError
 from simic.contracts.lake import Health
 from simic.contracts.receipts import PolicyVersion

@@ -20,9 +20,9 @@ from support.servers.forked_commands import run_command
 
 from simic.app import promotion
 from simic.app.artifacts import artifacts_are_intact
+from simic.app.checks.doctor import open_doctor
+from simic.app.checks.health import healthy
 from simic.app.container import Container
-from simic.app.doctor import open_doctor
-from simic.app.health import healthy
 from simic.app.keys import Keys
 from simic.contracts.errors import ConfigError, IntegrityError, TransientError
 from simic.contracts.lake import Check, Health
@@ -474,7 +474,7 @@ def test_an_error_that_no_check_foresaw_is_a_finding_of_its_section(
         yield healthy("first", "fine")
         raise RuntimeError("unforeseen")
 
-    monkeypatch.setattr("simic.app.doctor.examine_snapshots", broken)
+    monkeypatch.setattr("simic.app.checks.doctor.examine_snapshots", broken)
     found = {check.name: check for check in open_doctor(opened(app.home)).examine().checks}
     assert found["snapshots"].health is Health.DAMAGED and "RuntimeError: unforeseen" in found["snapshots"].found
     assert {"first", "keys", "locks"} <= found.keys()

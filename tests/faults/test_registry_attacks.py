@@ -18,7 +18,7 @@ from support.builders.judged_candidates import judged
 from support.homes.champion_homes import FORMER, PRESENT, TURNED_AWAY, crowned_home, open_home, point_at, show_tag
 
 from simic.app import promotion
-from simic.app.doctor import open_doctor
+from simic.app.checks.doctor import open_doctor
 from simic.contracts.errors import IntegrityError, TransientError
 from simic.contracts.lake import Health
 from simic.registry.mlflow_store import open_client

@@ -10,7 +10,7 @@ from support.homes.champion_homes import FORMER, PRESENT, crowned_home, open_hom
 from support.servers.redis_server import RedisProcess
 
 from simic.app import promotion
-from simic.app.doctor import open_doctor
+from simic.app.checks.doctor import open_doctor
 from simic.bus.codec import decode, unwrap
 from simic.bus.spool.bus import SpoolBus
 from simic.contracts.envelope import EventEnvelope

@@ -28,7 +28,7 @@ from support.homes.champion_homes import (
 from support.servers.forked_commands import run_command
 
 from simic.app import promotion, training
-from simic.app.doctor import open_doctor
+from simic.app.checks.doctor import open_doctor
 from simic.app.keys import Keys
 from simic.bus.codec import decode, unwrap
 from simic.bus.spool.bus import SpoolBus

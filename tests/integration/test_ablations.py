@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from support.servers.forked_commands import run_command
 
-from simic.app.recipes import differing_settings
+from simic.app.comparisons.recipes import differing_settings
 from simic.cli.recipes import parse_recipes
 from simic.contracts.comparison import LEVEL
 from simic.contracts.recipes import RecipeComparison

@@ -15,9 +15,10 @@ import pyarrow.parquet as pq
 import pytest
 
 import simic
-from simic.app import artifacts, data, evaluation, training
-from simic.app.blueprint_vocabulary import vocabulary
+from simic.app import artifacts, data, training
 from simic.app.container import Container
+from simic.app.evidence import evaluation
+from simic.app.names.blueprint_vocabulary import vocabulary
 from simic.bus.protocol import Line
 from simic.contracts.errors import ContractError
 from simic.controllers.policy_files import load_policy

@@ -11,8 +11,8 @@ from support.homes.karns import SETTINGS, crowned, karn_home
 
 import simic
 from simic.app import karn as judging
+from simic.app.checks.doctor import open_doctor
 from simic.app.container import Container
-from simic.app.doctor import open_doctor
 from simic.cli.registry import promote, publish, rollback, verify
 from simic.cli.stages import validate
 from simic.contracts.errors import ConfigError

@@ -14,7 +14,7 @@ from support.homes.lakes import COUNT, maintenance
 from support.homes.pipeline import NOW, PROVENANCE, TOPIC, FixedClock, curate_all, drop, ingest_all, land
 from support.servers.s3_server import S3Server, s3_server
 
-from simic.app.doctor import Doctor
+from simic.app.checks.doctor import Doctor
 from simic.bus.spool.bus import SpoolBus
 from simic.catalogue.query import query
 from simic.contracts.config import IngestConfig

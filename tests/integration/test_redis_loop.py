@@ -15,8 +15,8 @@ from support.servers.redis_server import RedisProcess
 from typer.testing import CliRunner
 
 from simic.app import data, training
+from simic.app.checks.doctor import open_doctor
 from simic.app.container import Container
-from simic.app.doctor import open_doctor
 from simic.bus.codec import decode, envelop, unwrap
 from simic.catalogue.query import query
 from simic.cli.main import app as command

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from simic.app.karn_names import Karns
+from simic.app.names.karn_names import Karns
 from simic.app.receipts import ReceiptStore
 from simic.contracts.karn import KarnReport
 from simic.contracts.karn_config import ControllerConfig, KarnNetworkConfig

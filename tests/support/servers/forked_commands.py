@@ -21,7 +21,7 @@ PRELOADED = (
     "mlflow.store.tracking.sqlalchemy_store",
     "pandas",  # and pyarrow with the first column
     "simic.app.data",
-    "simic.app.doctor",
+    "simic.app.checks.doctor",
     "simic.app.promotion",
     "simic.app.training",
     "simic.catalogue.query",

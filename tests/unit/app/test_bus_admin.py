@@ -8,7 +8,7 @@ import pytest
 from support.homes.pipeline import TOPIC, FixedClock
 
 from simic.app.bus_admin import examine_bus, forward
-from simic.app.doctor import Doctor
+from simic.app.checks.doctor import Doctor
 from simic.bus.factory import BusSpec
 from simic.bus.spool.bus import SpoolBus
 from simic.contracts.errors import ConfigError, TransientError

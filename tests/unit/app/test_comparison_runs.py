@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from support.homes.mlflow_databases import furnished_home
 
-from simic.app.comparison_runs import log_recipes
+from simic.app.comparisons.comparison_runs import log_recipes
 from simic.app.container import Container
 from simic.cli.compare import compare
 from simic.contracts.comparison import Comparison

@@ -13,8 +13,8 @@ from support.homes.champion_homes import crowned_home, open_home
 from support.homes.lakes import COUNT, maintenance, report_ids, shared_store
 from support.homes.pipeline import PROVENANCE, TOPIC, FixedClock, curate_all, drop, ingest_all, land
 
-from simic.app.doctor import Doctor, open_doctor
-from simic.app.health import damaged
+from simic.app.checks.doctor import Doctor, open_doctor
+from simic.app.checks.health import damaged
 from simic.bus.factory import BusSpec
 from simic.bus.spool.bus import SpoolBus
 from simic.catalogue.query import query
@@ -312,7 +312,7 @@ def test_a_repair_that_the_store_ends_early_says_how_the_parts_so_far_land(
             raise TransientError("the store is away")
         return remove(*arguments, **named)
 
-    monkeypatch.setattr("simic.app.doctor.remove_part", once)
+    monkeypatch.setattr("simic.app.checks.doctor.remove_part", once)
     found = {check.name: check for check in examine(home, deep=True, repair=True).checks}
     assert "`simic ingest` lands them" in (found["deliveries"].remedy or "")
     assert found["store"].health is Health.DAMAGED

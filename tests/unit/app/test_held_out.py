@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from simic.app.held_out import HeldOut, held_out_episodes
+from simic.app.evidence.held_out import HeldOut, held_out_episodes
 from simic.replay.cut_off import CutOff
 from simic.replay.logged import EpisodeHead
 

@@ -19,8 +19,8 @@ from support.homes.mlflow_databases import furnished_home
 
 from simic.app import promotion
 from simic.app.artifacts import resolve_training
+from simic.app.checks.doctor import Doctor
 from simic.app.container import Container
-from simic.app.doctor import Doctor
 from simic.app.home_location import settle, settle_registry
 from simic.app.receipts import ReceiptStore
 from simic.bus.spool.bus import SpoolBus

@@ -12,7 +12,7 @@ from support.builders.learning import HORIZON, bandit_episodes
 from support.builders.snapshots import write_snapshot
 
 from simic.app.container import Container
-from simic.app.judging import log_beside_trials
+from simic.app.evidence.judging import log_beside_trials
 from simic.contracts.config import RunConfig, WorldConfig
 from simic.contracts.log_evidence import LogEvidence
 from simic.contracts.receipts import TrainingReport

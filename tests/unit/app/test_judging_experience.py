@@ -10,7 +10,8 @@ from support.builders.deciding_policies import sealed_decider
 from support.builders.judged_candidates import evidence_of
 from support.homes.pipeline import FixedClock
 
-from simic.app import comparison, data, training
+from simic.app import data, training
+from simic.app.comparisons import comparison
 from simic.app.container import Container
 from simic.catalogue.query import query
 from simic.cli.compare import compare

@@ -113,8 +113,8 @@ def test_a_champion_that_changed_spends_no_judgement_from_a_log_either(
         split="test",
         change=lambda rows: [{**row, "set": "graftnet"} for row in rows],
     )
-    monkeypatch.setattr("simic.app.judging.resolve_snapshot", lambda *_: logged)
-    monkeypatch.setattr("simic.app.judging.cut_off_episodes", lambda *_: [])
+    monkeypatch.setattr("simic.app.evidence.judging.resolve_snapshot", lambda *_: logged)
+    monkeypatch.setattr("simic.app.evidence.judging.cut_off_episodes", lambda *_: [])
     app.keyring.trust(SIGNER.public_bytes)
     trained = policy(app, b"one").model_copy(update={"sets": ["graftnet"]})
     with pytest.raises(ConfigError, match="the champion changed"):

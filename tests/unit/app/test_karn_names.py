@@ -16,7 +16,7 @@ from support.faults.full_disks import read_only
 from support.homes.karns import KarnHome, karn_home
 
 from simic.app.container import Container
-from simic.app.karn_names import consulting_label, parse_consulting
+from simic.app.names.karn_names import consulting_label, parse_consulting
 from simic.contracts.controllers import ControllerSpec
 from simic.contracts.errors import ConfigError, IntegrityError
 from simic.contracts.karn_config import ControllerConfig

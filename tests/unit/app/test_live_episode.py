@@ -10,7 +10,7 @@ from support.homes.pipeline import NOW
 
 from simic.app import training
 from simic.app.container import Container
-from simic.app.live_episode import DEFAULT_CONTROLLER, LiveEpisode
+from simic.app.display.live_episode import DEFAULT_CONTROLLER, LiveEpisode
 from simic.bus.spool.bus import SpoolBus
 from simic.contracts.episode import EpisodeRecord
 from simic.contracts.errors import ConfigError, IllegalActionError
@@ -55,7 +55,7 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> list[EpisodeRecord]:
         episodes.extend(records)
         return draw(records, path, title)
 
-    monkeypatch.setattr("simic.app.live_episode.action_timeline", note)
+    monkeypatch.setattr("simic.app.display.live_episode.action_timeline", note)
     return episodes
 
 

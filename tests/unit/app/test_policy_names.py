@@ -8,11 +8,12 @@ import pytest
 from support.builders.judged_candidates import SIGNER, evidence_of, receipt, sealed_policy
 from support.builders.karns import no_karns
 
-from simic.app import plan_books, promotion, training
+from simic.app import promotion, training
 from simic.app.artifacts import resolve_snapshot, resolve_training
 from simic.app.container import Container
+from simic.app.evidence import plan_books
+from simic.app.names.policy_names import locate
 from simic.app.policies import Policies
-from simic.app.policy_names import locate
 from simic.contracts.errors import ConfigError, IntegrityError
 from simic.contracts.receipts import PolicyVersion
 from simic.ledgers import CANDIDATES_LEDGER

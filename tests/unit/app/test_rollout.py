@@ -13,8 +13,8 @@ from support.homes.pipeline import land
 from support.homes.rollouts import RollingOut
 
 from simic.app import promotion, rollout
+from simic.app.checks.doctor import open_doctor
 from simic.app.container import Container
-from simic.app.doctor import open_doctor
 from simic.app.keys import Keys
 from simic.contracts.errors import ConfigError, RolloutFailedError, TransientError
 from simic.contracts.lake import Health

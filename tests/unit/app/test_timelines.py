@@ -9,8 +9,9 @@ import pytest
 from support.builders.reports import episode
 from support.homes.pipeline import drop, land
 
-from simic.app import data, timelines
+from simic.app import data
 from simic.app.container import Container
+from simic.app.display import timelines
 from simic.collection.reporting import Source, field_reports
 from simic.contracts.config import WorldConfig
 from simic.contracts.controllers import ControllerSpec, HeuristicRules

@@ -12,12 +12,13 @@ from support.builders.plan_books import fitted_tree, make_book
 from support.builders.reports import BLUEPRINTS, EPOCH_ZERO, episode, line
 from support.fakes.collector import Collector
 
-from simic.app import data, plan_books, promotion, training
+from simic.app import data, promotion, training
 from simic.app.artifacts import artifacts_are_intact, move_damaged_artifacts
+from simic.app.comparisons.recipe_training import learn
+from simic.app.comparisons.recipes import Recipe
 from simic.app.container import Container
-from simic.app.recipe_training import learn
-from simic.app.recipes import Recipe
-from simic.app.trial_controllers import select_controllers
+from simic.app.evidence import plan_books
+from simic.app.names.trial_controllers import select_controllers
 from simic.contracts.config import WorldConfig
 from simic.contracts.controllers import HeuristicRules, Plan, TreeLeaf
 from simic.contracts.errors import ConfigError, IntegrityError, TrainingError, TransientError

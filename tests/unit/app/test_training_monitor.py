@@ -14,10 +14,10 @@ from support.builders.learning import bandit_episodes
 from support.builders.snapshots import write_snapshot
 from support.homes.mlflow_databases import furnished_home
 
-from simic.app import training_monitor
 from simic.app.container import Container
+from simic.app.monitoring import training_monitor
+from simic.app.monitoring.training_monitor import TrainingMonitor
 from simic.app.training import train
-from simic.app.training_monitor import TrainingMonitor
 from simic.catalogue.query import query
 from simic.contracts.errors import ResourceLimitError
 from simic.contracts.metrics import METRICS, Origin, exported_name

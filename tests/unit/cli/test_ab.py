@@ -12,9 +12,9 @@ import pytest
 from support.builders.profiles import write_tiny_profile
 from support.homes.pipeline import NOW
 
+from simic.app.comparisons.recipe_trial import RecipeRequest
+from simic.app.comparisons.recipes import judging_config, newest_policy
 from simic.app.container import Container
-from simic.app.recipe_trial import RecipeRequest
-from simic.app.recipes import judging_config, newest_policy
 from simic.cli.ab import ab
 from simic.cli.main import app
 from simic.cli.recipes import is_recipe, parse_recipe, parse_recipes
@@ -71,7 +71,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[RecipeRequest]:
         requests.append(request)
         return _found(request, container)
 
-    monkeypatch.setattr("simic.app.recipe_trial.compare", stand_in)
+    monkeypatch.setattr("simic.app.comparisons.recipe_trial.compare", stand_in)
     return requests
 
 
@@ -159,7 +159,7 @@ def test_trainings_of_another_pytorch_are_refused_or_made_again(
         trained.append(container.home.root.name)
         return {"policy_digest": None, "karn_digest": None, "failure": "never commits", "episodes": 0}
 
-    monkeypatch.setattr("simic.app.recipe_trial.learn", fail)
+    monkeypatch.setattr("simic.app.comparisons.recipe_trial.learn", fail)
     profile = write_tiny_profile(tmp_path / "tiny.toml")
     recipes = [str(profile), f"{profile} -o train.distil_passes=3"]
     ab(recipes, seeds=2, hosts=2)
@@ -191,8 +191,8 @@ def test_the_policies_of_one_seed_are_compared_in_the_pairs_that_were_asked_for(
 ) -> None:
     """Baselines stand for the policies, which are grown on real hosts."""
     names = iter(["random", "blind", "explore"])
-    monkeypatch.setattr("simic.app.recipe_trial.learn", lambda *_: LEARNED)
-    monkeypatch.setattr("simic.app.recipe_trial.spec_of", lambda _: ControllerSpec(name=next(names)))
+    monkeypatch.setattr("simic.app.comparisons.recipe_trial.learn", lambda *_: LEARNED)
+    monkeypatch.setattr("simic.app.comparisons.recipe_trial.spec_of", lambda _: ControllerSpec(name=next(names)))
     recipes = [str(write_tiny_profile(tmp_path / f"{name}.toml")) for name in "abc"]
     ab(recipes, seeds=1, hosts=2, against_first=against_first, as_json=True)
     found = RecipeComparison.model_validate_json(capsys.readouterr().out)

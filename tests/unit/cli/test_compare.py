@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from scipy.stats import ttest_1samp
 
-from simic.app import comparison
+from simic.app.comparisons import comparison
 from simic.cli.compare import compare, pairs_table
 from simic.contracts.comparison import Comparison
 from simic.contracts.config import TrialConfig

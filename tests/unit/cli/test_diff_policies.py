@@ -90,7 +90,7 @@ def test_a_host_of_two_seeds_shows_what_each_adds_and_what_both_add_together(
 ) -> None:
     Home(home).create()
     key = next(key for key in draw_keys("compound", Split.TEST, 6) if identify("compound", [key])[0].family == "both")
-    monkeypatch.setattr("simic.app.policy_difference.draw_keys", lambda *_: [key])
+    monkeypatch.setattr("simic.app.comparisons.policy_difference.draw_keys", lambda *_: [key])
     page = tmp_path / "page.html"
     (grown,) = report("oracle", "wait", snapshot=str(log), grown=1, out=page, world_set="compound").grown
     account = grown.first_attribution
@@ -109,7 +109,7 @@ def test_a_store_that_fails_loses_no_result(
     def busy(*_: object) -> None:
         raise TransientError("MLflow's database is locked")
 
-    monkeypatch.setattr("simic.app.policy_difference.log_instrument", busy)
+    monkeypatch.setattr("simic.app.comparisons.policy_difference.log_instrument", busy)
     with pytest.raises(TransientError, match="locked"):
         diff_policies(str(policy), "wait", snapshot=str(log), grown=0, as_json=True)
     assert PolicyDifference.model_validate_json(capsys.readouterr().out).second == "wait"

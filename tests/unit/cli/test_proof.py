@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from support.builders.proofs import proof_training, proof_trial
 
+from simic.app.comparisons.proof import ProofRequest
 from simic.app.container import Container
-from simic.app.proof import ProofRequest
 from simic.cli.proof import proof
 from simic.contracts.config import TrialConfig
 from simic.contracts.errors import ConfigError
@@ -43,7 +43,7 @@ def asked(monkeypatch: pytest.MonkeyPatch, home: Path) -> list[ProofRequest]:
             trainings=6, episodes=1234, sets=[compared(*request.searched)],
         )  # fmt: skip
 
-    monkeypatch.setattr("simic.app.proof.prove", stand_in)
+    monkeypatch.setattr("simic.app.comparisons.proof.prove", stand_in)
     return requests
 
 

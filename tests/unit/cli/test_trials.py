@@ -72,7 +72,7 @@ def test_the_tree_alone_keeps_plans_and_rules_of_the_present_book(home: Path, mo
         assert (world.set, found) == ("compound", book)
         return found.model_copy(update={"symptom": tree})
 
-    monkeypatch.setattr("simic.app.plan_books.add_tree", stand_in)
+    monkeypatch.setattr("simic.app.evidence.plan_books.add_tree", stand_in)
     search(world_set="compound", only=BookPart.SYMPTOM)
     assert PlanBook.model_validate_json(path.read_bytes()) == book.model_copy(update={"symptom": tree})
     write_book(book.model_copy(update={"world_digest": "0" * 64}), path)

@@ -11,7 +11,7 @@ import pytest
 from support.builders.observations import BLUEPRINTS
 from support.homes.pipeline import NOW, PROVENANCE, FixedClock, curate_all
 
-from simic.app.comparison import compare_until_decided
+from simic.app.comparisons.comparison import compare_until_decided
 from simic.app.container import Container
 from simic.app.training import run_trials
 from simic.bus.factory import BusSpec, open_bus

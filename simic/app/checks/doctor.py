@@ -14,11 +14,11 @@ from functools import partial
 from pathlib import Path
 
 from simic.app.bus_admin import examine_bus
+from simic.app.checks.health import counted, damaged, healthy, repairable, repaired, summarise, unrecoverable
+from simic.app.checks.key_checks import examine_keys
+from simic.app.checks.policy_checks import examine_policies
 from simic.app.container import Container
-from simic.app.health import counted, damaged, healthy, repairable, repaired, summarise, unrecoverable
 from simic.app.home_location import examine_place
-from simic.app.key_checks import examine_keys
-from simic.app.policy_checks import examine_policies
 from simic.bus.factory import BusSpec
 from simic.bus.plugins.spool import open_spool
 from simic.bus.spool.bus import ABANDONED_S, SpoolBus, spill_lock

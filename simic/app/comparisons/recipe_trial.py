@@ -13,13 +13,13 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
+from simic.app.comparisons.inner_runs import open_inner
+from simic.app.comparisons.parts import take_part
+from simic.app.comparisons.recipe_training import Trained, learn, require_own_karn, spec_of, without_karn
+from simic.app.comparisons.recipes import Recipe, differing_settings
 from simic.app.container import Container
-from simic.app.inner_runs import open_inner
-from simic.app.judging_experience import reporter_of_comparison
-from simic.app.parts import take_part
-from simic.app.recipe_training import Trained, learn, require_own_karn, spec_of, without_karn
-from simic.app.recipes import Recipe, differing_settings
-from simic.app.trial_controllers import SelectedControllers
+from simic.app.evidence.judging_experience import reporter_of_comparison
+from simic.app.names.trial_controllers import SelectedControllers
 from simic.collection.judging import require_test_hosts
 from simic.contracts.comparison import LEVEL
 from simic.contracts.config import RunConfig

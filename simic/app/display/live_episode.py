@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from simic.app.container import Container
-from simic.app.trial_controllers import spec_in_set
+from simic.app.names.trial_controllers import spec_in_set
 from simic.contracts.controllers import ControllerSpec
 from simic.contracts.episode import AttributionReport, EpisodeRecord, EpochRecord, WatchReport
 from simic.contracts.feature_ranges import OutOfRange

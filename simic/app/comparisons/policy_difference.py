@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simic.app.artifacts import resolve_snapshot
-from simic.app.blueprint_vocabulary import vocabulary
 from simic.app.container import Container
-from simic.app.evaluation import actions_in_log
-from simic.app.trial_controllers import select_controllers
+from simic.app.evidence.evaluation import actions_in_log
+from simic.app.names.blueprint_vocabulary import vocabulary
+from simic.app.names.trial_controllers import select_controllers
 from simic.contracts.controllers import ControllerSpec
 from simic.contracts.episode import AttributionRecord, EpisodeRecord
 from simic.contracts.errors import ConfigError

@@ -6,7 +6,7 @@ import logging
 from pathlib import Path
 
 from simic.app.container import Container
-from simic.app.host_set_names import check_run
+from simic.app.names.host_set_names import check_run
 from simic.contracts.controllers import PlanBook
 from simic.contracts.headroom import Headroom
 from simic.controllers.plans import plan_path

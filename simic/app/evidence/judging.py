@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 
 from simic.app.artifacts import resolve_snapshot
-from simic.app.blueprint_vocabulary import vocabulary
 from simic.app.container import Container
-from simic.app.evaluation import actions_in_log, hosts_of, weighted
-from simic.app.held_out import HeldOut, held_out_episodes
-from simic.app.host_set_names import is_set
-from simic.app.judging_experience import reporter_of_judgement
+from simic.app.evidence.evaluation import actions_in_log, hosts_of, weighted
+from simic.app.evidence.held_out import HeldOut, held_out_episodes
+from simic.app.evidence.judging_experience import reporter_of_judgement
+from simic.app.names.blueprint_vocabulary import vocabulary
+from simic.app.names.host_set_names import is_set
 from simic.contracts.actions import HEADS
 from simic.contracts.config import WorldConfig
 from simic.contracts.controllers import ControllerSpec

@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 
 from simic.app import karn, training
 from simic.app.artifacts import resolve_snapshot
+from simic.app.comparisons.inner_runs import InnerStages
+from simic.app.comparisons.recipes import Recipe
 from simic.app.container import Container
-from simic.app.inner_runs import InnerStages
-from simic.app.recipes import Recipe
 from simic.app.runs import open_run_in
 from simic.contracts.config import RunConfig
 from simic.contracts.controllers import ControllerSpec

@@ -17,8 +17,8 @@ from functools import partial
 from itertools import islice
 
 from simic.app.container import Container
-from simic.app.training_statistics import TrainingStatistics
-from simic.app.training_textfile import TrainingTextfile
+from simic.app.monitoring.training_statistics import TrainingStatistics
+from simic.app.monitoring.training_textfile import TrainingTextfile
 from simic.contracts.metrics import METRICS, exported_name
 from simic.contracts.receipts import SnapshotManifest
 from simic.contracts.telemetry import HealthStatus, SloViolation, TelemetryPacket

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from itertools import combinations
 
 from simic.app.container import Container
-from simic.app.judging_experience import reporter_of_comparison
+from simic.app.evidence.judging_experience import reporter_of_comparison
+from simic.app.names.trial_controllers import SelectedControllers, select_controllers
 from simic.app.training import run_trials
-from simic.app.trial_controllers import SelectedControllers, select_controllers
 from simic.contracts.comparison import Comparison, SequentialStop, Verdict
 from simic.contracts.errors import ConfigError
 from simic.contracts.splits import Split

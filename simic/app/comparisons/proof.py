@@ -15,10 +15,10 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 
 from simic.app import promotion, training
+from simic.app.comparisons.inner_runs import InnerStages, open_inner
+from simic.app.comparisons.parts import take_part
 from simic.app.container import Container
-from simic.app.host_set_names import check_set
-from simic.app.inner_runs import InnerStages, open_inner
-from simic.app.parts import take_part
+from simic.app.names.host_set_names import check_set
 from simic.app.runs import open_run_in
 from simic.contracts.config import RunConfig
 from simic.contracts.controllers import COMPARISON_CONTROLLERS, ControllerSpec

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from uuid import uuid4
 
 from simic.app.container import Container
-from simic.app.trial_controllers import SelectedControllers
+from simic.app.names.trial_controllers import SelectedControllers
 from simic.collection.judging import TrialReporter, require_test_hosts
 from simic.contracts.config import WorldConfig
 from simic.contracts.controllers import SEARCHED

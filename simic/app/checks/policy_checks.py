@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from simic.app.health import counted, damaged, healthy, repairable, repaired, summarise
-from simic.app.key_checks import RESEAL
+from simic.app.checks.health import counted, damaged, healthy, repairable, repaired, summarise
+from simic.app.checks.key_checks import RESEAL
 from simic.contracts.errors import IntegrityError, SimicError
 from simic.contracts.lake import Check, Health
 from simic.contracts.names import MODEL_NAME, MODELS

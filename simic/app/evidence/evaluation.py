@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simic.app.artifacts import resolve_snapshot
-from simic.app.blueprint_vocabulary import vocabulary
 from simic.app.container import Container
-from simic.app.held_out import TOO_FEW, cut_off_shares, in_groups, undrawn
-from simic.app.trial_controllers import spec_in_set
+from simic.app.evidence.held_out import TOO_FEW, cut_off_shares, in_groups, undrawn
+from simic.app.names.blueprint_vocabulary import vocabulary
+from simic.app.names.trial_controllers import spec_in_set
 from simic.contracts.controllers import ControllerSpec
 from simic.contracts.errors import ConfigError
 from simic.contracts.karn import KarnReport

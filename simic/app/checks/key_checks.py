@@ -6,7 +6,7 @@ import os
 import stat
 from collections.abc import Iterator
 
-from simic.app.health import damaged, healthy, repairable, repaired, summarise
+from simic.app.checks.health import damaged, healthy, repairable, repaired, summarise
 from simic.app.receipts import ReceiptStore
 from simic.app.resealing import find_revoked
 from simic.contracts.errors import ConfigError, IntegrityError, SimicError

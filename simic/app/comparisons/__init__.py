@@ -1,0 +1,1 @@
+"""Several controllers, policies, recipes or training seeds, compared with each other."""

@@ -1,0 +1,1 @@
+"""Episodes shown to a person, while they run and afterwards."""

@@ -1,0 +1,1 @@
+"""What a training tells others while it runs."""
