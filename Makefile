@@ -84,20 +84,20 @@ demo: $(STAMP) ## A day in a temporary home: publish, two consumers, their repor
 	@"$(BIN)/python" examples/demo/day.py $(ARGS)
 
 architecture: $(STAMP) ## Draw the packages and imports of docs/architecture.md again
-	@"$(BIN)/python" docs/draw_architecture.py
+	@"$(BIN)/python" docs/scripts/draw_architecture.py
 
 criteria: $(READY) ## List the gate's criteria in docs/trust.md again
-	@"$(BIN)/python" docs/list_criteria.py
+	@"$(BIN)/python" docs/scripts/list_criteria.py
 
 metrics: $(READY) ## Write docs/metrics.md again from the declarations of metrics
-	@"$(BIN)/python" docs/list_metrics.py
+	@"$(BIN)/python" docs/scripts/list_metrics.py
 
 trust: $(STAMP) ## Measure errors and power of the gate for docs/trust.md again, on synthetic and on grown episodes
-	@"$(BIN)/python" docs/draw_trust.py
-	@"$(BIN)/python" docs/draw_planted.py
-	@"$(BIN)/python" docs/measure_log_gate.py
-	@"$(BIN)/python" docs/measure_sequential.py
-	@"$(BIN)/python" docs/measure_recipes.py
+	@"$(BIN)/python" docs/scripts/draw_trust.py
+	@"$(BIN)/python" docs/scripts/draw_planted.py
+	@"$(BIN)/python" docs/scripts/measure_log_gate.py
+	@"$(BIN)/python" docs/scripts/measure_sequential.py
+	@"$(BIN)/python" docs/scripts/measure_recipes.py
 
 up: $(READY) ## Start Prefect's server and worker and MLflow's UI on this machine
 	@"$(BIN)/simic" up $(ARGS)

@@ -24,7 +24,7 @@ DESIGN = {
 
 
 def test_the_page_is_that_of_the_declarations() -> None:
-    assert PAGE.read_text("utf-8") == page(), "run python docs/list_metrics.py"
+    assert PAGE.read_text("utf-8") == page(), "run python docs/scripts/list_metrics.py"
 
 
 def test_every_name_of_the_design_is_that_of_one_metric() -> None:

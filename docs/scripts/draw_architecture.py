@@ -10,7 +10,7 @@ import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 ROOTS = ("simic", "flows", "tasks")
 
 Graph = dict[str, set[str]]
@@ -55,7 +55,7 @@ def import_graph(root: Path = ROOT) -> Graph:
 
 
 PAGE = ROOT / "docs" / "architecture.md"
-BEGIN, END = "<!-- drawn by docs/draw_architecture.py -->", "<!-- end of the drawing -->"
+BEGIN, END = "<!-- drawn by docs/scripts/draw_architecture.py -->", "<!-- end of the drawing -->"
 
 
 def package_of(module: str) -> str:

@@ -39,9 +39,9 @@ from simic.validation.promotion_gate import applied_criteria, decide
 from simic.validation.report import differences_of, held_out_hosts
 from simic.validation.trials import trial_report
 
-PAGE = Path(__file__).with_name("trust.md")
-PICTURE = Path(__file__).with_name("trust-planted.png")
-BEGIN, END = "<!-- measured by docs/draw_planted.py -->", "<!-- end of the planted policies -->"
+PAGE = Path(__file__).parents[1] / "trust.md"
+PICTURE = Path(__file__).parents[1] / "trust-planted.png"
+BEGIN, END = "<!-- measured by docs/scripts/draw_planted.py -->", "<!-- end of the planted policies -->"
 
 HOSTS, FURTHER_HOSTS = 600, 160
 """Hosts of the bank, on the run's set and on the further one."""

@@ -18,8 +18,8 @@ from simic.contracts.config import TrialConfig
 from simic.numerics.intervals import Interval, crossed_ratio, crossed_student
 from simic.validation.recipes import Judging, compare_recipes
 
-PAGE = Path(__file__).with_name("trust.md")
-BEGIN, END = "<!-- measured by docs/measure_recipes.py -->", "<!-- end of the comparisons of recipes -->"
+PAGE = Path(__file__).parents[1] / "trust.md"
+BEGIN, END = "<!-- measured by docs/scripts/measure_recipes.py -->", "<!-- end of the comparisons of recipes -->"
 
 Floats = NDArray[np.float64]
 Draw = Callable[[np.random.Generator, tuple[int, ...]], Floats]

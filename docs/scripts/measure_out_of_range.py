@@ -1,6 +1,6 @@
 """Measure on how many hosts of other sets a policy meets measurements outside its training.
 
-Usage: python docs/measure_out_of_range.py POLICY [--set NAME]... [--hosts 20]
+Usage: python docs/scripts/measure_out_of_range.py POLICY [--set NAME]... [--hosts 20]
 POLICY is a policy of the home, such as champion. It grows test hosts of each set; an episode counts for a feature if a
 state of it lies outside. ADR 46 has what it printed.
 """

@@ -24,9 +24,9 @@ from simic.numerics.spending import level
 from simic.validation.palette import BLUE, GREEN, GREY, ORANGE
 from simic.validation.plots import new_figure, save, style_axes
 
-PAGE = Path(__file__).with_name("trust.md")
-PICTURE = Path(__file__).with_name("trust.png")
-BEGIN, END = "<!-- measured by docs/draw_trust.py -->", "<!-- end of the measurements -->"
+PAGE = Path(__file__).parents[1] / "trust.md"
+PICTURE = Path(__file__).parents[1] / "trust.png"
+BEGIN, END = "<!-- measured by docs/scripts/draw_trust.py -->", "<!-- end of the measurements -->"
 
 NIGHTS, HOSTS, SPREAD = 60, 160, 2.3
 FAMILIES = [row % 5 for row in range(HOSTS)]

@@ -1,4 +1,4 @@
-"""Take the pictures of MLflow's and Prefect's pages in this folder. Run: ``python docs/img/make_screenshots.py HOME``.
+"""Take the pictures of MLflow's and Prefect's pages in docs/img: ``python docs/scripts/make_screenshots.py HOME``.
 
 ``HOME`` is a home of Simic with a champion, a rejected policy and a finished `simic run`. The script starts the
 services of `simic up` there, opens each page in headless Chromium with the login, and stops the services.
@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-FOLDER = Path(__file__).parent
+FOLDER = Path(__file__).parents[1] / "img"
 sys.path.insert(0, str(FOLDER.parents[1] / "tests"))
 
 from support.servers.chromium import Page, open_page  # noqa: E402

@@ -15,8 +15,8 @@ from simic.validation.promotion_gate import applied_criteria
 
 __all__ = ["BEGIN", "END", "PAGE", "relisted"]
 
-PAGE = Path(__file__).with_name("trust.md")
-BEGIN, END = "<!-- listed by docs/list_criteria.py -->", "<!-- end of the list -->"
+PAGE = Path(__file__).parents[1] / "trust.md"
+BEGIN, END = "<!-- listed by docs/scripts/list_criteria.py -->", "<!-- end of the list -->"
 
 
 def relisted(page: str) -> str:

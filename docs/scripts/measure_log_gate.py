@@ -36,8 +36,8 @@ from simic.validation.criterion import REPORTS, Case
 from simic.validation.log_evidence import LogUse, log_differences, log_evidence
 from simic.validation.off_policy import LEAST_HOSTS
 
-PAGE = Path(__file__).with_name("trust.md")
-BEGIN, END = "<!-- measured by docs/measure_log_gate.py -->", "<!-- end of the measurements on logs -->"
+PAGE = Path(__file__).parents[1] / "trust.md"
+BEGIN, END = "<!-- measured by docs/scripts/measure_log_gate.py -->", "<!-- end of the measurements on logs -->"
 
 Floats = NDArray[np.float64]
 SET, HOSTS, STEPS = "graftnet", 1000, 8

@@ -1,4 +1,4 @@
-"""Write metrics.md from the declarations of ``simic/contracts/metrics.py``: ``python docs/list_metrics.py``."""
+"""Write metrics.md from the declarations of ``simic/contracts/metrics.py``: ``python docs/scripts/list_metrics.py``."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from simic.contracts.metrics import METRICS, PHASES, Metric, Origin
 
 __all__ = ["PAGE", "page"]
 
-PAGE = Path(__file__).with_name("metrics.md")
+PAGE = Path(__file__).parents[1] / "metrics.md"
 
 _TITLE = """# Metrics of a training
 
-`python docs/list_metrics.py` writes this page from `simic/contracts/metrics.py`, where every metric is declared once; a
-test trains with every objective and refuses a metric that is not declared. Outside a training a metric has the name of
-the [design](glossary.md#names-of-the-design), the last column, or `simic.trainer.<metric>`; in Prometheus dots are
-underscores. Points are those of the reward, nats natural logarithms of probabilities, 1 a number without unit.
+`python docs/scripts/list_metrics.py` writes this page from `simic/contracts/metrics.py`, where every metric is declared
+once; a test trains with every objective and refuses a metric that is not declared. Outside a training a metric has the
+name of the [design](glossary.md#names-of-the-design), the last column, or `simic.trainer.<metric>`; in Prometheus dots
+are underscores. Points are those of the reward, nats natural logarithms of probabilities, 1 a number without unit.
 """
 _SECTIONS = {
     Origin.UPDATE: (

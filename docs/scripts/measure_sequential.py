@@ -17,8 +17,8 @@ from scipy import stats
 from simic.numerics.sequential import anytime_p
 from simic.validation.comparison import BEST_ROUNDS
 
-PAGE = Path(__file__).with_name("trust.md")
-BEGIN, END = "<!-- measured by docs/measure_sequential.py -->", "<!-- end of the sequential tests -->"
+PAGE = Path(__file__).parents[1] / "trust.md"
+BEGIN, END = "<!-- measured by docs/scripts/measure_sequential.py -->", "<!-- end of the sequential tests -->"
 
 PAIRS, EACH, DRAWS, LEVEL = 320, 40, 2000, 0.05
 LOOKS = range(EACH, PAIRS + 1, EACH)

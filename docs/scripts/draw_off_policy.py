@@ -1,6 +1,6 @@
 """Simulate the coverage of intervals and the verdicts on logs, and draw both as ``docs/off-policy.png``.
 
-Usage: python docs/draw_off_policy.py [--draws 2000] [--logs 200]
+Usage: python docs/scripts/draw_off_policy.py [--draws 2000] [--logs 200]
 Prints the tables of ``docs/off-policy.md``. It takes some minutes on one core.
 """
 
@@ -30,7 +30,7 @@ PAGE_SAMPLES = 200
 """Resamples per log; the verb takes 2,000."""
 SHIFTS = (0.0, 0.05, 0.1, 0.15, 0.2, 0.3)
 STEPS, EPISODES = 20, 2_000
-OUT = Path(__file__).with_name("off-policy.png")
+OUT = Path(__file__).parents[1] / "off-policy.png"
 
 
 def bootstrap(values: Floats, low: float, high: float) -> Interval | None:  # noqa: ARG001 - the signature of bounds
