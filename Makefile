@@ -41,7 +41,7 @@ $(READY) $(STAMP):
 	"$$python" -m venv "$(VENV)"; \
 	"$(BIN)/pip" install --quiet --no-compile -c constraints.txt -e '$(PACKAGE)'; \
 	echo "compiling them"; \
-	"$(BIN)/python" -m compileall -qq -j 0 -x /tests/ "$(VENV)/lib" || true; `# on all cores; pip compiles on one` \
+	"$(BIN)/python" -m compileall -qq -j 0 -x 'site-packages/.*/tests/' "$(VENV)/lib" || true; `# on all cores; pip compiles on one` \
 	"$(BIN)/simic" init; \
 	touch "$(READY)" "$@"
 

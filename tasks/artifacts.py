@@ -27,7 +27,7 @@ __all__ = ["show_champion", "show_decision", "show_validation", "show_version"]
 
 P = ParamSpec("P")
 
-_LOG = logging.getLogger("simic.run")
+_LOG = logging.getLogger(f"simic.{__name__}")  # Prefect shows loggers below simic
 
 
 def _artifact(key: str) -> Callable[[Callable[P, None]], Callable[P, None]]:

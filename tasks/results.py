@@ -21,7 +21,7 @@ from simic.runtime.files import move_to_damaged
 
 __all__ = ["drop_foreign", "storage_folder"]
 
-_LOG = logging.getLogger("simic.run")
+_LOG = logging.getLogger(f"simic.{__name__}")  # Prefect shows loggers below simic
 _SERIALIZER = JSONSerializer[Any]().model_dump(mode="json")
 _METADATA = frozenset({"storage_key", "expiration", "serializer", "prefect_version", "storage_block_id"})
 _DECODED = frozenset({"__class__", "__exc_type__"})

@@ -102,7 +102,7 @@ SHORT = Limit(
     "a lock or the bus",
 )
 
-_LOG = logging.getLogger("simic.run")
+_LOG = logging.getLogger(f"simic.{__name__}")  # Prefect shows loggers below simic
 _PROGRESS: ContextVar[Progress] = ContextVar("progress", default=NoProgress())  # noqa: B039 - it has no state
 
 P = ParamSpec("P")

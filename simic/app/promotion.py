@@ -25,7 +25,7 @@ from simic.contracts.policy_update import PolicyUpdate, RolloutPlan
 from simic.contracts.receipts import PolicyVersion, PublicationReceipt, SnapshotManifest, TrainingReport
 from simic.contracts.trials import SeedChoice
 from simic.ledgers.judgements import judgement_of
-from simic.ledgers.policies import gate_decisions, read_history
+from simic.ledgers.policies import read_history
 from simic.ledgers.promotions import Operation, PromotionEntry
 from simic.publication import publish as publication
 from simic.publication.rollout import first_plan
@@ -87,13 +87,10 @@ def decide(container: Container, report: ValidationReport) -> GateDecision:
     return container.save_receipt(_judge(container, report))
 
 
-def champion_by(container: Container, report: ValidationReport) -> PolicyVersion | None:
-    """Return the champion if the judgement of ``report`` made it champion, else None."""
-    champion = container.registry_of(report.model).champion()
-    if champion is None or champion.digest != report.policy_digest:
-        return None
-    decision = next(one for one in gate_decisions(container.home) if one.digest == champion.gate_digest)
-    return champion if decision.judgement.ordinal == report.ordinal else None
+def champion_by(container: Container, decision: GateDecision) -> PolicyVersion | None:
+    """Return the champion if this decision made it champion, else None."""
+    champion = container.registry_of(decision.model).champion()
+    return champion if champion is not None and champion.gate_digest == decision.digest else None
 
 
 def _judge(container: Container, report: ValidationReport) -> GateDecision:

@@ -123,6 +123,23 @@ class ReceiptStore:
                 return self._verified(kind, record, path)
         return None
 
+    def find_with(self, kind: type[R], fields: Mapping[str, Any]) -> R | None:
+        """Return the last receipt of a kind with these values of its fields; None if no receipt has them.
+
+        Other receipts are not validated, so a search through many is quick; unreadable ones are skipped.
+
+        Raises:
+            IntegrityError: if the seal of the receipt is broken; an older one does not replace it.
+        """
+        for path in self._paths(kind)[::-1]:
+            try:
+                record = _load(path, kind)
+                if all(record.get(name) == value for name, value in fields.items()):
+                    return self._verified(kind, record, path)
+            except ContractError:
+                continue
+        return None
+
     def count(self, kind: type[Receipt]) -> int:
         """Return the number of receipts of a kind."""
         return len(self._paths(kind))

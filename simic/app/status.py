@@ -2,99 +2,129 @@
 
 from __future__ import annotations
 
+from typing import Any, TypeVar
+
 from simic.app.container import Container
-from simic.bus.codec import unwrap
+from simic.contracts.errors import IntegrityError
 from simic.contracts.gate import GateDecision, ValidationReport
-from simic.contracts.karn import KarnReport
-from simic.contracts.names import CANDIDATE, KARN
-from simic.contracts.policy_update import PolicyUpdate
-from simic.contracts.receipts import PolicyVersion, SnapshotManifest, TrainingReport
-from simic.contracts.splits import Split
-from simic.contracts.status import ChampionStatus, GainOn, HomeStatus, NewestDecision, TrainingRows
+from simic.contracts.karn import KarnReport, Trained
+from simic.contracts.names import CANDIDATE, KARN, WAIT
+from simic.contracts.receipts import PolicyVersion, Receipt, SnapshotManifest, TrainingReport
+from simic.contracts.status import ChampionStatus, GainOn, HomeStatus, JudgedOn, NewestDecision, TrainingRows
 from simic.contracts.trials import TrialReport
-from simic.ledgers.policies import ancestors, champion_history, gate_decisions, trainings
-from simic.ledgers.promotions import PromotionEntry
-from simic.publication.publish import open_outbox
+from simic.ledgers.policies import check_entry, newest_decision, read_history
+from simic.ledgers.promotions import History, PromotionEntry
+from simic.publication.publish import known_update
 
 __all__ = ["home_status"]
+
+R = TypeVar("R", bound=Receipt)
 
 
 def home_status(container: Container, model: str) -> HomeStatus:
     """Return the champion of a registered model, its training rows and evidence, and what may replace it.
 
-    MLflow is not asked: the journal of promotions decides who is champion.
+    MLflow is not asked: the journal of promotions decides who is champion. Other records only add to it. Where one is
+    missing or not trusted, its part is left out and named.
 
     Raises:
-        IntegrityError: if the journal, the gate's decision on the champion or the receipt of its judgement is damaged.
+        IntegrityError: if the journal is damaged, or the gate's decision on the champion is missing or edited.
     """
-    history = champion_history(container.home, container.keyring, model)
-    decisions = [one for one in gate_decisions(container.home) if one.model == model]
-    return HomeStatus(
-        model=model,
-        champion=None if history.champion is None else _champion(container, history.champion, decisions),
-        staged=None if history.staged is None else history.staged.version,
-        newest=_newest(decisions[-1]) if decisions else None,
-    )
+    return _Status(container, model).read()
 
 
-def _champion(container: Container, entry: PromotionEntry, decisions: list[GateDecision]) -> ChampionStatus:
-    version = entry.version
-    ordinal = next(one.judgement.ordinal for one in decisions if one.digest == version.gate_digest)
-    report = container.receipts.find_any(
-        ValidationReport, lambda found: (found.policy_digest, found.ordinal) == (version.digest, ordinal)
-    )
-    return ChampionStatus(
-        version=version,
-        operation=entry.operation.value,
-        since=entry.at,
-        reason=entry.reason,
-        learned=_rows(container, version),
-        judged=report and GainOn(set=report.trials.set, hosts=report.hosts, over=report.differences),
-        further=[gain for one in (report.further if report else ()) if (gain := _further(one)) is not None],
-        published=_published(container, version),
-    )
+class _Status:
+    def __init__(self, container: Container, model: str) -> None:
+        self._container, self._model = container, model
+        self._not_shown: list[str] = []
 
+    def read(self) -> HomeStatus:
+        container = self._container
+        history = read_history(container.home, container.keyring, self._model)
+        champion = self._champion(history)
+        return HomeStatus(
+            model=self._model,
+            champion=champion,
+            staged=None if history.staged is None else history.staged.version,
+            newest=self._newest(),
+            not_shown=self._not_shown,
+        )
 
-def _rows(container: Container, version: PolicyVersion) -> TrainingRows:
-    receipts = container.receipts
-    snapshot = receipts.find_any(SnapshotManifest, lambda found: found.digest == version.snapshot_digest)
-    if version.name == KARN:
-        chain: list[TrainingReport] = []
-        last = receipts.find_any(KarnReport, lambda found: found.digest == version.digest)
-        sets = last.sets if last else []
-    else:
-        chain = list(ancestors(version.digest, {one.digest: one for one in trainings(container.home)}))
-        sets = chain[0].sets if chain else []
-    return TrainingRows(
-        snapshot=version.snapshot_digest,
-        episodes=snapshot and snapshot.episodes.get(Split.TRAIN.value, 0),
-        rows=snapshot and snapshot.rows_out,
-        reward_family=snapshot and snapshot.reward_family,
-        sets=sets,
-        seed=version.seed,
-        trainings=max(1, len(chain)),
-    )
+    def _champion(self, history: History) -> ChampionStatus | None:
+        entry = history.champion
+        if entry is None:
+            return None
+        decision = check_entry(self._container.home, history.promotion(entry))
+        return ChampionStatus(
+            version=entry.version,
+            operation=entry.operation.value,
+            since=entry.at,
+            reason=entry.reason,
+            learned=self._rows(entry.version),
+            judged=self._judged(entry, decision),
+            published=known_update(self._container.home, entry.version),
+        )
+
+    def _rows(self, version: PolicyVersion) -> TrainingRows:
+        kind: type[Trained] = KarnReport if version.name == KARN else TrainingReport
+        training = self._receipt(kind, {"digest": version.digest})
+        snapshot = self._receipt(SnapshotManifest, {"digest": version.snapshot_digest})
+        own = training if isinstance(training, TrainingReport) else None
+        return TrainingRows(
+            snapshot=version.snapshot_digest,
+            rows=snapshot and snapshot.rows_out,
+            reward_family=snapshot and snapshot.reward_family,
+            episodes=own and own.episodes,
+            sets=training and training.sets,
+            start=own and own.start_digest,
+            seed=version.seed,
+        )
+
+    def _judged(self, entry: PromotionEntry, decision: GateDecision) -> JudgedOn:
+        wanted = {"policy_digest": entry.digest, "ordinal": decision.judgement.ordinal}
+        report = self._receipt(ValidationReport, wanted)
+        gain = report and GainOn(set=report.trials.set, hosts=report.hosts, over=report.differences)
+        further = [] if report is None else [found for one in report.further if (found := _further(one)) is not None]
+        return JudgedOn(
+            summary=entry.validation,
+            evidence=decision.evidence,
+            ordinal=decision.judgement.ordinal,
+            gain=gain,
+            further=further,
+        )
+
+    def _newest(self) -> NewestDecision | None:
+        try:
+            found = newest_decision(self._container.home, self._container.keyring, self._model)
+        except IntegrityError as error:
+            self._not_shown.append(f"the newest decision of the gate: {error}")
+            return None
+        if found is None:
+            return None
+        return NewestDecision(
+            policy=found.policy_digest,
+            accepted=found.accepted,
+            unmet=[line.told() for line in found.unmet],
+            decided_at=found.finished_at,
+        )
+
+    def _receipt(self, kind: type[R], fields: dict[str, Any]) -> R | None:
+        """Return the last receipt with these fields; if there is none or it is not trusted, note that."""
+        stage = kind.model_fields["stage"].default
+        try:
+            found = self._container.receipts.find_with(kind, fields)
+        except IntegrityError as error:
+            self._not_shown.append(f"the {stage} receipt: {error}")
+            return None
+        if found is None:
+            folder = self._container.home.receipts / str(stage)
+            self._not_shown.append(f"the {stage} receipt: {folder} holds no readable one of this champion")
+        return found
 
 
 def _further(report: TrialReport) -> GainOn | None:
-    """Return the candidate's gain over never growing on a further set."""
-    ours = next(one for one in report.controllers if one.controller == CANDIDATE)
-    if ours.over_wait is None:
+    """Return the candidate's gain over never growing on a further set; None if it is not known with an interval."""
+    ours = next((one for one in report.controllers if one.controller == CANDIDATE), None)
+    if ours is None or ours.over_wait is None:
         return None
-    return GainOn(set=report.set, hosts=len(report.host_keys), over={"wait": ours.over_wait})
-
-
-def _published(container: Container, version: PolicyVersion) -> PolicyUpdate | None:
-    """Return the newest delivered update about the model if it names this version's policy."""
-    updates = [unwrap(event, PolicyUpdate) for event in open_outbox(container.home, including_revoked=True).delivered()]
-    newest = next((one for one in reversed(updates) if one.policy_name == version.name), None)
-    return newest if newest is not None and newest.digest == version.digest else None
-
-
-def _newest(decision: GateDecision) -> NewestDecision:
-    return NewestDecision(
-        policy=decision.policy_digest,
-        accepted=decision.accepted,
-        unmet=[line.told() for line in decision.unmet],
-        decided_at=decision.finished_at,
-    )
+    return GainOn(set=report.set, hosts=len(report.host_keys), over={WAIT: ours.over_wait})

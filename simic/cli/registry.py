@@ -48,7 +48,8 @@ def stage(
     Somebody can look at it first: it is [bold]models:/tamiyo@staged[/bold]. `simic promote` then makes it champion. One
     policy is staged at a time, and a change of champion ends that.
 
-    If the gate rejects it, the exit code is 3, and --json prints the decision of the gate.
+    If the gate rejects it, the exit code is 3, and --json prints the decision of the gate. If the same decision made it
+    champion already, the exit code is 0 and a remark says so.
     """
     from simic.app import promotion
 
@@ -65,7 +66,8 @@ def promote(
 ) -> None:
     """Judge a validated policy, register and stage it, and make it the champion if it passes the gate.
 
-    If the gate rejects it, the exit code is 3, and --json prints the decision of the gate.
+    If the gate rejects it, the exit code is 3, and --json prints the decision of the gate. If the same decision made it
+    champion already, the exit code is 0 and a remark says so.
     """
     from simic.app import promotion
 
@@ -79,7 +81,7 @@ def _judge(
     move: Callable[[Container, PolicyVersion, ValidationReport, GateDecision], PolicyVersion],
     as_json: bool,
 ) -> None:
-    """Judge and register a policy, ``move`` it and show both; the champion is only named.
+    """Judge and register a policy, ``move`` it and show both; what is champion by this decision is not changed.
 
     Raises:
         GateRejectedError: if the gate rejects it.
@@ -88,17 +90,16 @@ def _judge(
     from simic.validation.promotion_gate import rejection_message
 
     report = promotion.resolve_validation(container, validation, model)
-    if (champion := promotion.champion_by(container, report)) is not None:
-        name = f"{judged_name(model, champion.digest)} ({champion.reference})"
-        stderr().print(f"this judgement made {name} the champion already; nothing was changed")
-        emit(champion, as_json, lambda console: console.print(receipt_lines(champion)))
-        return
     decision = promotion.decide(container, report)
-    candidate = promotion.record(container, report, decision)
+    champion = promotion.champion_by(container, decision)  # whose record, of a minute, is not repeated
+    candidate = champion or promotion.record(container, report, decision)
     if not decision.accepted:
         emit(decision, as_json, lambda console: console.print(decision_table(decision)))
         raise GateRejectedError(rejection_message(decision))
     version = move(container, candidate, report, decision)
+    if champion is not None:
+        name = f"{judged_name(model, champion.digest)} ({champion.reference})"
+        stderr().print(f"this decision made {name} the champion already; the registry was not changed")
     emit(version, as_json, lambda console: console.print(decision_table(decision), receipt_lines(version)))
 
 

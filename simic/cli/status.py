@@ -10,13 +10,15 @@ from rich.table import Table
 
 from simic.cli.console import EXIT_CODES, cell, emit, short
 from simic.cli.options import AsJson, ModelName, open_container
-from simic.contracts.names import MODEL_NAME, judged_name, maker_of
+from simic.contracts.names import MODEL_NAME, WAIT, judged_name, maker_of
 from simic.runtime.home import HomeUse
 from simic.validation.table import controller_rank, interval
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from simic.contracts.receipts import PolicyVersion
-    from simic.contracts.status import ChampionStatus, HomeStatus, TrainingRows
+    from simic.contracts.status import ChampionStatus, HomeStatus, JudgedOn, TrainingRows
 
 __all__ = ["add_to"]
 
@@ -29,9 +31,13 @@ def add_to(app: typer.Typer) -> None:
 def status(model: ModelName = MODEL_NAME, as_json: AsJson = False) -> None:
     """Show which policy is live, on which rows it was trained, and how it did on held-out hosts.
 
-    Below: whether production was told of it, what is staged to replace it, and the newest decision of the gate.
-    Differences are in points of return, paired by host, with their intervals. Ledgers and receipts are read, whose
-    seals are checked; MLflow is not asked, and [bold]simic verify[/bold] checks the bytes of the policy.
+    Also whether production knows of it, what is staged to replace it, and the newest decision of the gate. Differences
+    are in points of return, paired by host, with their intervals.
+
+    The signed journal of promotions decides who is champion. The receipts of training and judgement and the decisions
+    of the gate are shown if a trusted key sealed them; the receipt of a snapshot has no seal, and [bold]simic snapshots
+    verify[/bold] checks its rows. A record that is missing or not trusted is named in the last lines. MLflow is not
+    asked, and [bold]simic verify[/bold] checks the bytes of the policy.
     """
     from simic.app.status import home_status
 
@@ -41,63 +47,74 @@ def status(model: ModelName = MODEL_NAME, as_json: AsJson = False) -> None:
 
 def _table(found: HomeStatus) -> Table:
     table = Table(show_header=False, box=None, pad_edge=False, highlight=False)
-    table.add_column(style="bold", no_wrap=True)
+    table.add_column(style="bold", overflow="fold")
     table.add_column(overflow="fold")
     for name, text in _lines(found):
-        table.add_row(name, cell(text))
+        table.add_row(cell(name), cell(text))
     return table
 
 
 def _lines(found: HomeStatus) -> Iterator[tuple[str, str]]:
     """Yield name and text of each line."""
-    champion = found.champion
-    if champion is None:
+    if (champion := found.champion) is None:
         yield "champion", f"none; {maker_of(found.model)} makes one"
     else:
         change = "restored by a rollback" if champion.operation == "rollback" else "promoted"
-        yield "champion", f"{_named(champion.version)}, {change} {champion.since:%Y-%m-%d %H:%M} UTC"
+        yield "champion", f"{_named(champion.version)}, {change} {_moment(champion.since)}"
         yield from _training(champion.learned)
-        yield from _evidence(champion)
-        yield "published", _publication(champion)
-    yield "staged", "nothing" if found.staged is None else f"{_named(found.staged)}; `simic promote` makes it champion"
+        yield from _evidence(champion.judged)
+        yield "published", _publication(champion, found.model)
+    yield "staged", "nothing" if found.staged is None else f"{_named(found.staged)}, which waits to be promoted"
     if (newest := found.newest) is not None:
         verdict = "accepted" if newest.accepted else f"rejected: {'; '.join(newest.unmet)}"
-        name = judged_name(found.model, newest.policy)
-        yield "newest decision", f"{name} {newest.decided_at:%Y-%m-%d %H:%M} UTC, {verdict}"
+        yield "newest decision", f"{judged_name(found.model, newest.policy)} {_moment(newest.decided_at)}, {verdict}"
+    for record in found.not_shown:
+        yield "not shown", record
 
 
 def _named(version: PolicyVersion) -> str:
     return f"{version.name}/{version.number}, version {version.semantic_version}, {short(version.digest)}"
 
 
+def _moment(at: datetime) -> str:
+    return f"{at:%Y-%m-%d %H:%M} UTC"
+
+
 def _training(learned: TrainingRows) -> Iterator[tuple[str, str]]:
     text = f"snapshot {short(learned.snapshot)}"
-    if learned.rows is None:
-        text += ", whose receipt is missing"
-    else:
-        text += f": {learned.rows:,} rows, {learned.episodes:,} training episodes"
-        text += f" of {', '.join(learned.sets)}" if learned.sets else ""
-        text += f", reward {learned.reward_family}"
+    if learned.rows is not None:
+        text += f" of {learned.rows:,} rows, reward {learned.reward_family}"
+    if learned.episodes is not None:
+        text += f"; {learned.episodes:,} episodes"
+    if learned.sets:
+        text += f" of {', '.join(learned.sets)}"
     yield "trained on", text
-    yield "trainings", f"{learned.trainings}, the last with seed {learned.seed}"
+    start = "" if learned.start is None else f", from the weights of policy {short(learned.start)}"
+    yield "last training", f"seed {learned.seed}{start}"
 
 
-def _evidence(champion: ChampionStatus) -> Iterator[tuple[str, str]]:
-    if champion.judged is None:
-        gate = short(champion.version.gate_digest)
-        yield "judged on", f"unknown: the receipt of its validation is missing; the gate's decision is {gate}"
+def _evidence(judged: JudgedOn) -> Iterator[tuple[str, str]]:
+    kind = "estimates from a log, no trial, " if judged.evidence == "reports" else ""
+    summary = judged.summary
+    where = "" if judged.gain is None else f" of {judged.gain.set}"
+    yield "judged on", f"{kind}{summary.episodes} held-out hosts{where}, judgement {judged.ordinal}"
+    if summary.consulted_by is not None:
+        yield "  consulted by", f"policy {short(summary.consulted_by)}, in all rows of the judgement"
+    if judged.gain is None:
+        level = f"lower bound {summary.lower_bound:+.1f} at {summary.confidence:.1%}"
+        yield "  over wait", f"{summary.return_over_wait:+.1f}, {level}"
     else:
-        yield "judged on", f"{champion.judged.hosts} held-out hosts of {champion.judged.set}"
-        for name in sorted(champion.judged.over, key=lambda name: (controller_rank(name), name)):
-            yield f"  over {name}", interval(champion.judged.over[name])
-    for gain in champion.further:
-        yield f"  {gain.set}", f"{interval(gain.over['wait'])} over wait on {gain.hosts} held-out hosts"
+        for name in sorted(judged.gain.over, key=lambda name: (controller_rank(name), name)):
+            yield f"  over {name}", interval(judged.gain.over[name])
+    for gain in judged.further:
+        yield f"  {gain.set}", f"{interval(gain.over[WAIT])} over wait on {gain.hosts} held-out hosts"
 
 
-def _publication(champion: ChampionStatus) -> str:
+def _publication(champion: ChampionStatus, model: str) -> str:
     if (update := champion.published) is None:
-        return "no; `simic publish` tells production"
-    text = f"{update.issued_at:%Y-%m-%d %H:%M} UTC"
+        verb = "simic publish" if model == MODEL_NAME else f"simic publish --model {model}"
+        return f"no; `{verb}` tells production"
+    text = _moment(update.issued_at)
     if update.rollout is not None:
         text += f", to {update.rollout.share:.0%} of the consumers first: `simic rollout status`"
     return text

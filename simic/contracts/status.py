@@ -7,29 +7,30 @@ from typing import Literal
 from pydantic import Field
 
 from simic.contracts.base import Contract, Count, Digest, Text, UtcDatetime
-from simic.contracts.policy_update import PolicyUpdate
+from simic.contracts.log_evidence import EvidenceKind
+from simic.contracts.policy_update import PolicyUpdate, ValidationSummary
 from simic.contracts.receipts import PolicyVersion
 from simic.contracts.trials import Estimate
 
-__all__ = ["ChampionStatus", "GainOn", "HomeStatus", "NewestDecision", "TrainingRows"]
+__all__ = ["ChampionStatus", "GainOn", "HomeStatus", "JudgedOn", "NewestDecision", "TrainingRows"]
 
 
 class TrainingRows(Contract):
-    """The snapshot of the last training of a policy, and the trainings that led to it."""
+    """What a policy learned from. Null stands for what only a receipt tells that this home has not."""
 
     snapshot: Digest
-    episodes: Count | None = None
-    """Training episodes of the snapshot; null where its receipt is missing."""
+    """Snapshot of the last training, which also holds the rows of trainings before."""
     rows: Count | None = None
-    """Steps of the snapshot; null where its receipt is missing."""
+    """Steps of the snapshot, in all splits."""
     reward_family: Text | None = None
-    """Reward family of the snapshot; null where its receipt is missing."""
-    sets: list[Text] = Field(default_factory=list)
-    """Host sets of these episodes; empty where the receipt of the training is missing."""
+    """Reward family of the snapshot."""
+    episodes: Count | None = None
+    """Distinct episodes that the last training learned from; null for Karn, which learns from comparisons."""
+    sets: list[Text] | None = None
+    """Host sets of the training episodes."""
+    start: Digest | None = None
+    """Policy from whose weights the last training started; null for random weights, too."""
     seed: Count
-    trainings: Count
-    """Number of trainings behind the weights, each from the weights of the one before, as far as their receipts are
-    known."""
 
 
 class GainOn(Contract):
@@ -42,6 +43,21 @@ class GainOn(Contract):
     """
 
 
+class JudgedOn(Contract):
+    """The judgement that accepted a champion."""
+
+    summary: ValidationSummary
+    """Its figures in the signed journal of promotions."""
+    evidence: EvidenceKind
+    """Whether hosts were grown, or logged episodes gave estimates."""
+    ordinal: Count
+    """Number of the judgement in its home."""
+    gain: GainOn | None = None
+    """From the receipt of its validation; null without a trusted one."""
+    further: list[GainOn] = Field(default_factory=list)
+    """Of each further set that was tried."""
+
+
 class ChampionStatus(Contract):
     """The policy in use."""
 
@@ -51,11 +67,9 @@ class ChampionStatus(Contract):
     since: UtcDatetime
     reason: Text
     learned: TrainingRows
-    judged: GainOn | None = None
-    """Evidence of the judgement that accepted it; null where its receipt is missing."""
-    further: list[GainOn] = Field(default_factory=list)
+    judged: JudgedOn
     published: PolicyUpdate | None = None
-    """The newest delivered update if it names the champion; null if production was not told of it."""
+    """The newest update by which production knows of it; null if `simic publish` would send one."""
 
 
 class NewestDecision(Contract):
@@ -76,6 +90,8 @@ class HomeStatus(Contract):
     champion: ChampionStatus | None
     """Null before the first promotion."""
     staged: PolicyVersion | None
-    """The accepted version that the next `simic promote` takes; null if none waits."""
+    """The accepted version that waits to be promoted; null if none does."""
     newest: NewestDecision | None
-    """Null before the first decision of the gate."""
+    """Null before the first decision of the gate, and if the newest one is not trusted."""
+    not_shown: list[Text]
+    """Records that are missing or not trusted, so that what they tell is left out."""

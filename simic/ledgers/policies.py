@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from simic.contracts.errors import IntegrityError
+from simic.contracts.errors import ContractError, IntegrityError
 from simic.contracts.gate import GateDecision
 from simic.contracts.names import MODEL_NAME
 from simic.contracts.receipts import SEAL_FIELDS, PolicyVersion, TrainingReport
@@ -20,7 +20,7 @@ from simic.runtime.home import Home
 from simic.runtime.receipt_paths import placed
 from simic.trust.keys import Keyring, Signer
 from simic.trust.records import sign_record, verify_record
-from simic.trust.sealed_receipts import check_decision
+from simic.trust.sealed_receipts import check_decision, read_receipt
 
 __all__ = [
     "ListDifference",
@@ -34,6 +34,7 @@ __all__ = [
     "gate_decisions",
     "is_candidate_trusted",
     "list_difference",
+    "newest_decision",
     "parse_record",
     "read_history",
     "seal_candidate",
@@ -83,8 +84,8 @@ def champion_versions(home: Home, model: str = MODEL_NAME) -> list[PolicyVersion
     return [entry.version for entry in champion_history(home, model=model).done]
 
 
-def check_entry(home: Home, entry: PromotionEntry, decisions: Mapping[str, GateDecision] | None = None) -> None:
-    """Check that the gate decision behind a promotion is on record, accepted and unedited.
+def check_entry(home: Home, entry: PromotionEntry, decisions: Mapping[str, GateDecision] | None = None) -> GateDecision:
+    """Return the gate decision behind a promotion, which is on record, accepted and unedited.
 
     Args:
         home: home of the ledgers.
@@ -101,12 +102,18 @@ def check_entry(home: Home, entry: PromotionEntry, decisions: Mapping[str, GateD
     if found is None:
         raise IntegrityError(f"{claim}, which {ledger} does not hold; restore it from a backup")
     check_decision(found, version.snapshot_digest)
+    if found.model != version.name:
+        raise IntegrityError(
+            f"{claim}, but in {ledger} that decision is about {found.model}, and the journal expects {version.name}; "
+            f"restore it from a backup"
+        )
     if not found.accepted or found.policy_digest != version.digest:
         verdict = "accepts" if found.accepted else "rejects"
         raise IntegrityError(
             f"{claim}, but in {ledger} that decision {verdict} policy {found.policy_digest}, and the journal expects "
             f"{version.digest} accepted; restore it from a backup"
         )
+    return found
 
 
 class ListDifference(NamedTuple):
@@ -190,6 +197,20 @@ def is_candidate_trusted(home: Home, keyring: Keyring, model: str, number: int) 
 def gate_decisions(home: Home) -> list[GateDecision]:
     """Return every decision of the gate, oldest first."""
     return list(_lines(home.ledger / GATES_LEDGER, GateDecision))
+
+
+def newest_decision(home: Home, keyring: Keyring, model: str) -> GateDecision | None:
+    """Return the newest decision of the gate about a registered model; None before the first.
+
+    Raises:
+        IntegrityError: if no trusted key sealed it, or it is no decision.
+    """
+    path = home.ledger / GATES_LEDGER
+    about = [record for record in Ledger(path).read() if record.get("model", MODEL_NAME) == model]
+    try:
+        return read_receipt(GateDecision, about[-1], keyring, f"{path}, last line about {model}") if about else None
+    except ContractError as error:
+        raise IntegrityError(str(error)) from error
 
 
 def trainings(home: Home) -> list[TrainingReport]:

@@ -27,6 +27,7 @@ __all__ = [
     "SOURCE",
     "check_event",
     "digests_in_updates",
+    "known_update",
     "open_outbox",
     "publish",
     "sign_update",
@@ -132,6 +133,17 @@ def digests_in_updates(outbox: Outbox, name: str) -> frozenset[str]:
     """Return the digests in signed updates of the outbox about the model ``name``, delivered or not."""
     updates = (unwrap(event, PolicyUpdate) for event in outbox.known())
     return frozenset(update.digest for update in updates if update.policy_name == name)
+
+
+def known_update(home: Home, version: PolicyVersion) -> PolicyUpdate | None:
+    """Return the update by which the controllers of the version's name know of it; None if ``publish`` would send one.
+
+    An update that a revoked key signed does not count: consumers no longer believe it.
+    """
+    outbox, wanted, target = open_outbox(home), _Wanted(version, is_for_all=False), version.name
+    heard = _newest_by_target(outbox.delivered(), version.name)
+    doubtful = _newest_by_target(outbox.superseded(), version.name)
+    return unwrap(heard[target], PolicyUpdate) if _knows(target, wanted, heard, doubtful) else None
 
 
 def check_event(event: EventEnvelope, keyring: SignatureCheck) -> None:

@@ -86,7 +86,7 @@ def test_from_nothing_to_a_champion_to_the_next_and_to_a_rejection(
     home: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """With the real gate, registry and publication."""
-    caplog.set_level("INFO", "simic.run")
+    caplog.set_level("INFO", "simic")
     fake_stages.install(monkeypatch)
     first = _run()
     asked = calls(home)
@@ -183,7 +183,7 @@ def test_further_sets_are_tried_before_the_decision_which_reads_them(
     home: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The candidate does harm on ``compound``."""
-    caplog.set_level("INFO", "simic.run")
+    caplog.set_level("INFO", "simic")
     receipt = _run(trial={"also_sets": ["varied", "benchmark", "varied"]})
     assert receipt.decision.accepted
     digest = receipt.decision.policy_digest

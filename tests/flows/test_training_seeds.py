@@ -32,7 +32,7 @@ def _stages(lines: list[str]) -> list[str]:
 def test_the_last_snapshot_is_trained_on_with_every_seed_and_the_chosen_policy_is_judged(
     home: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level("INFO", "simic.run")
+    caplog.set_level("INFO", "simic")
     fake_stages.install(monkeypatch)
     receipt = _run()
     asked = calls(home)

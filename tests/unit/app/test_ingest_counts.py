@@ -49,6 +49,6 @@ def test_a_file_that_cannot_be_written_fails_no_ingestion(tmp_path: Path, caplog
     home = Home(tmp_path)
     container = container_of(home)
     home.metrics.write_text("a file where the folder should be")
-    with caplog.at_level(logging.WARNING, "simic.run"):
+    with caplog.at_level(logging.WARNING, "simic"):
         data.ingest(container)
     assert "the ingestion is not affected" in caplog.text

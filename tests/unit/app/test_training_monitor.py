@@ -150,7 +150,7 @@ UPDATES = [Update(step, "vtrace", {"policy_loss": 0.5, "step_count": 10.0}, 20.0
 def test_a_sink_that_fails_is_counted_and_shown_and_fails_nothing(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with caplog.at_level(logging.WARNING, "simic.run"):
+    with caplog.at_level(logging.WARNING, "simic"):
         packet = monitored(Home(tmp_path), TelemetryConfig(), UPDATES, FailingCurves())
     assert packet.status is HealthStatus.DEGRADED
     assert packet.metrics["simic.trainer.sink_failures"] == 2.0
@@ -168,7 +168,7 @@ def test_a_sink_that_hangs_is_given_up_and_shown_although_nothing_else_waits_for
             released.wait(60.0)
 
     config = TelemetryConfig(prometheus=False)
-    with caplog.at_level(logging.WARNING, "simic.run"):
+    with caplog.at_level(logging.WARNING, "simic"):
         packet = monitored(Home(tmp_path), config, UPDATES, HangingCurves())
     released.set()
     assert packet.status is HealthStatus.DEGRADED
@@ -186,7 +186,7 @@ def test_records_that_cannot_be_read_are_shown_and_fail_nothing(
 
     monkeypatch.setattr(TelemetryRecords, "sum_since", broken)
     updates = [Update(step, "vtrace", {"conservative_mode": float(step % 2)}, 10.0) for step in range(1, 7)]
-    with caplog.at_level(logging.WARNING, "simic.run"):
+    with caplog.at_level(logging.WARNING, "simic"):
         packet = monitored(Home(tmp_path), TelemetryConfig(), updates)
     assert packet.status is HealthStatus.DEGRADED, "three entries are more than two a day"
     assert "the training is not affected: records: [Errno 5] Input/output error" in caplog.text
@@ -197,7 +197,7 @@ def test_a_full_disk_is_shown_and_fails_nothing(tmp_path: Path, caplog: pytest.L
     home.telemetry.parent.mkdir(parents=True)
     home.telemetry.write_text("a file where the folder should be")
     monitor = TrainingMonitor(home, TelemetryConfig(prometheus=False), lambda: NOW, None)
-    with caplog.at_level(logging.WARNING, "simic.run"):
+    with caplog.at_level(logging.WARNING, "simic"):
         monitor.close()
     assert "telemetry is incomplete, the training is not affected: records: " in caplog.text
 
@@ -267,6 +267,6 @@ def test_the_progress_bar_says_phase_loss_and_throughput(
 def test_live_curves_need_a_database(
     tmp_path: Path, snapshot: SnapshotManifest, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with caplog.at_level(logging.WARNING, "simic.run"):
+    with caplog.at_level(logging.WARNING, "simic"):
         trained(Home(tmp_path), snapshot, {"mlflow": True, "slo": SloConfig().model_dump()})
     assert "telemetry.mlflow shows nothing: the home has no MLflow database" in caplog.text

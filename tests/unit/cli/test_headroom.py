@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from simic.cli.headroom import headroom
+from simic.cli.console import stdout
+from simic.cli.headroom import headroom, headroom_tables
 from simic.contracts.config import WorldConfig
 from simic.contracts.controllers import Plan, PlannedSeed
 from simic.contracts.headroom import FamilyHeadroom, Headroom, PlanGain
@@ -64,3 +65,9 @@ def test_the_table_is_sorted_and_shows_the_best_plans_and_the_worst(
     headroom(hosts=4, world_set="varied", as_json=True)
     assert Headroom.model_validate_json(capsys.readouterr().out) == FOUND
     assert not (tmp_path / "nowhere").exists()
+
+
+def test_enough_hosts_need_no_remark(capsys: pytest.CaptureFixture[str]) -> None:
+    many = FOUND.model_copy(update={"host_keys": list(range(32))})
+    stdout().print(headroom_tables(many))
+    assert "is few" not in capsys.readouterr().out

@@ -31,7 +31,8 @@ CHANGES = {
 """Verbs that write to a home that is there."""
 LOOKS = {
     "bus dead-letters", "bus status", "decide", "doctor", "export", "follow", "keys list", "lake status",
-    "rollout status", "snapshots diff", "snapshots list", "snapshots verify", "sql", "timeline", "verify", "watch",
+    "rollout status", "snapshots diff", "snapshots list", "snapshots verify", "sql", "status", "timeline", "verify",
+    "watch",
 }  # fmt: skip
 """Verbs that write nothing that anybody keeps."""
 HOMELESS = {"check-reports", "plans headroom", "plans search", "schema"}

@@ -6,45 +6,42 @@ import json
 from pathlib import Path
 
 import pytest
-from support.builders.judged_candidates import SIGNER, judged, ticking
-from support.homes.mlflow_databases import furnished_home
+from support.homes.champion_homes import own_champion_home
 from support.servers.forked_commands import run_command
 
 from simic.app.container import Container
-from simic.app.promotion import champion_by
-from simic.contracts.config import RunConfig
-from simic.registry.mlflow_run import CandidateRecord
+from simic.registry.mlflow_store import open_client
+from simic.runtime.settings import load_profile
 
 
 @pytest.fixture
-def container(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Container:
-    home = furnished_home(tmp_path / "place", tmp_path_factory)
-    monkeypatch.setenv("SIMIC_HOME", str(home.root))
-    found = Container(home, RunConfig(), 0, clock=ticking())
-    found.__dict__["signer"] = SIGNER
-    return found
-
-
-@pytest.fixture
-def champion(container: Container) -> CandidateRecord:
-    evidence = judged(container.home)
-    container.receipts.save(evidence.validation)
-    container.registry.promote(container.registry.record(evidence), evidence.validation, evidence.gate)
-    return evidence
+def app(home: Path, tmp_path_factory: pytest.TempPathFactory) -> Container:
+    """A home with a champion that the real gate judged."""
+    return Container(own_champion_home(home, tmp_path_factory), load_profile("default"), 0)
 
 
 @pytest.mark.parametrize("verb", ["stage", "promote"])
-def test_the_judgement_that_made_the_champion_is_not_repeated(
-    verb: str, container: Container, champion: CandidateRecord
-) -> None:
-    before = {path: path.read_bytes() for path in container.home.ledger.iterdir()}
+def test_the_decision_that_made_the_champion_changes_no_registry(verb: str, app: Container) -> None:
+    champion = app.registry.champion()
+    assert champion is not None
+    ledgers = {path.name: path.read_bytes() for path in app.home.ledger.iterdir()}
+    runs = open_client(app.home.tracking_uri).get_run(champion.mlflow_run_id).to_dictionary()
     done = run_command(verb, "--json")
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["digest"] == champion.training.digest
-    assert "the champion already; nothing was changed" in done.stderr
-    assert {path: path.read_bytes() for path in container.home.ledger.iterdir()} == before
+    assert json.loads(done.stdout)["digest"] == champion.digest
+    assert "the champion already; the registry was not changed" in done.stderr
+    assert {path.name: path.read_bytes() for path in app.home.ledger.iterdir()} == ledgers
+    assert open_client(app.home.tracking_uri).get_run(champion.mlflow_run_id).to_dictionary() == runs
 
 
-def test_a_later_judgement_of_the_champion_is_judged(container: Container, champion: CandidateRecord) -> None:
-    assert champion_by(container, champion.validation) is not None
-    assert champion_by(container, champion.validation.model_copy(update={"ordinal": 2})) is None
+def test_a_lost_gate_receipt_of_the_champion_is_made_again(app: Container) -> None:
+    for path in (app.home.receipts / "gate").glob("*.json"):
+        path.unlink()
+    assert run_command("promote").returncode == 0
+    assert list((app.home.receipts / "gate").glob("*.json"))
+
+
+def test_another_decision_about_the_champion_is_judged(app: Container) -> None:
+    done = run_command("promote", "-o", "gate.min_episodes=100000")
+    assert done.returncode in (2, 3), done.stdout
+    assert "already" not in done.stderr
