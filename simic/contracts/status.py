@@ -47,7 +47,7 @@ class JudgedOn(Contract):
     """The judgement that accepted a champion."""
 
     summary: ValidationSummary
-    """Its figures in the signed journal of promotions."""
+    """Figures of the judgement in the signed journal of promotions."""
     evidence: EvidenceKind
     """Whether hosts were grown, or logged episodes gave estimates."""
     ordinal: Count
@@ -55,7 +55,7 @@ class JudgedOn(Contract):
     gain: GainOn | None = None
     """From the receipt of its validation; null without a trusted one."""
     further: list[GainOn] = Field(default_factory=list)
-    """Of each further set that was tried."""
+    """Gains on the further sets that were tried."""
 
 
 class ChampionStatus(Contract):
