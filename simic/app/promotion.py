@@ -89,8 +89,8 @@ def decide(container: Container, report: ValidationReport) -> GateDecision:
 
 def champion_by(container: Container, decision: GateDecision) -> PolicyVersion | None:
     """Return the champion if this decision made it champion, else None."""
-    champion = container.registry_of(decision.model).champion()
-    return champion if champion is not None and champion.gate_digest == decision.digest else None
+    champion = read_history(container.home, container.keyring, decision.model).champion
+    return champion.version if champion is not None and champion.version.gate_digest == decision.digest else None
 
 
 def _judge(container: Container, report: ValidationReport) -> GateDecision:

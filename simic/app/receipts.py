@@ -136,7 +136,7 @@ class ReceiptStore:
                 record = _load(path, kind)
                 if all(record.get(name) == value for name, value in fields.items()):
                     return self._verified(kind, record, path)
-            except ContractError:
+            except (ContractError, ConfigError, OSError):  # no receipt, a dangling link, or not for this user
                 continue
         return None
 

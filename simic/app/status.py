@@ -9,12 +9,13 @@ from simic.contracts.errors import IntegrityError
 from simic.contracts.gate import GateDecision, ValidationReport
 from simic.contracts.karn import KarnReport, Trained
 from simic.contracts.names import CANDIDATE, KARN, WAIT
+from simic.contracts.policy_update import PolicyUpdate
 from simic.contracts.receipts import PolicyVersion, Receipt, SnapshotManifest, TrainingReport
 from simic.contracts.status import ChampionStatus, GainOn, HomeStatus, JudgedOn, NewestDecision, TrainingRows
 from simic.contracts.trials import TrialReport
 from simic.ledgers.policies import check_entry, newest_decision, read_history
 from simic.ledgers.promotions import History, PromotionEntry
-from simic.publication.publish import known_update
+from simic.publication.publish import known_update, open_outbox
 
 __all__ = ["home_status"]
 
@@ -24,8 +25,8 @@ R = TypeVar("R", bound=Receipt)
 def home_status(container: Container, model: str) -> HomeStatus:
     """Return the champion of a registered model, its training rows and evidence, and what may replace it.
 
-    MLflow is not asked: the journal of promotions decides who is champion. Other records only add to it. Where one is
-    missing or not trusted, its part is left out and named.
+    MLflow is not asked: the journal of promotions decides who is champion. Other records only add to it. A record that
+    is missing or not trusted is left out and named.
 
     Raises:
         IntegrityError: if the journal is damaged, or the gate's decision on the champion is missing or edited.
@@ -62,8 +63,14 @@ class _Status:
             reason=entry.reason,
             learned=self._rows(entry.version),
             judged=self._judged(entry, decision),
-            published=known_update(self._container.home, entry.version),
+            published=self._published(entry.version),
         )
+
+    def _published(self, version: PolicyVersion) -> PolicyUpdate | None:
+        outbox = open_outbox(self._container.home)
+        for is_pending in (False, True):
+            self._not_shown += [f"the update {path}: {why}" for path, why in outbox.damaged(is_pending=is_pending)]
+        return known_update(self._container.home, version)
 
     def _rows(self, version: PolicyVersion) -> TrainingRows:
         kind: type[Trained] = KarnReport if version.name == KARN else TrainingReport
@@ -87,7 +94,6 @@ class _Status:
         further = [] if report is None else [found for one in report.further if (found := _further(one)) is not None]
         return JudgedOn(
             summary=entry.validation,
-            evidence=decision.evidence,
             ordinal=decision.judgement.ordinal,
             gain=gain,
             further=further,

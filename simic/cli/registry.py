@@ -91,7 +91,8 @@ def _judge(
 
     report = promotion.resolve_validation(container, validation, model)
     decision = promotion.decide(container, report)
-    champion = promotion.champion_by(container, decision)  # whose record, of a minute, is not repeated
+    # Recording takes a minute, so a champion is not recorded again.
+    champion = promotion.champion_by(container, decision)
     candidate = champion or promotion.record(container, report, decision)
     if not decision.accepted:
         emit(decision, as_json, lambda console: console.print(decision_table(decision)))

@@ -34,10 +34,10 @@ def status(model: ModelName = MODEL_NAME, as_json: AsJson = False) -> None:
     Also whether production knows of it, what is staged to replace it, and the newest decision of the gate. Differences
     are in points of return, paired by host, with their intervals.
 
-    The signed journal of promotions decides who is champion. The receipts of training and judgement and the decisions
-    of the gate are shown if a trusted key sealed them; the receipt of a snapshot has no seal, and [bold]simic snapshots
-    verify[/bold] checks its rows. A record that is missing or not trusted is named in the last lines. MLflow is not
-    asked, and [bold]simic verify[/bold] checks the bytes of the policy.
+    The signed journal of promotions decides who is champion. Receipts of training and judgement, the newest decision
+    and updates are shown only if a trusted key signed them. The figures of a snapshot come from its receipt, which has
+    no seal. The last lines name every record that is missing or not trusted. MLflow is not asked.
+    [bold]simic verify[/bold] checks the bytes of the policy.
     """
     from simic.app.status import home_status
 
@@ -83,19 +83,19 @@ def _moment(at: datetime) -> str:
 def _training(learned: TrainingRows) -> Iterator[tuple[str, str]]:
     text = f"snapshot {short(learned.snapshot)}"
     if learned.rows is not None:
-        text += f" of {learned.rows:,} rows, reward {learned.reward_family}"
+        text += f", {learned.rows:,} rows in all splits, reward {learned.reward_family}"
     if learned.episodes is not None:
-        text += f"; {learned.episodes:,} episodes"
+        text += f"; {learned.episodes:,} training episodes"
     if learned.sets:
-        text += f" of {', '.join(learned.sets)}"
+        text += f"; sets {', '.join(learned.sets)}"
     yield "trained on", text
     start = "" if learned.start is None else f", from the weights of policy {short(learned.start)}"
     yield "last training", f"seed {learned.seed}{start}"
 
 
 def _evidence(judged: JudgedOn) -> Iterator[tuple[str, str]]:
-    kind = "estimates from a log, no trial, " if judged.evidence == "reports" else ""
     summary = judged.summary
+    kind = "estimates from a log, no trial, " if summary.evidence == "reports" else ""
     where = "" if judged.gain is None else f" of {judged.gain.set}"
     yield "judged on", f"{kind}{summary.episodes} held-out hosts{where}, judgement {judged.ordinal}"
     if summary.consulted_by is not None:

@@ -7,7 +7,6 @@ from typing import Literal
 from pydantic import Field
 
 from simic.contracts.base import Contract, Count, Digest, Text, UtcDatetime
-from simic.contracts.log_evidence import EvidenceKind
 from simic.contracts.policy_update import PolicyUpdate, ValidationSummary
 from simic.contracts.receipts import PolicyVersion
 from simic.contracts.trials import Estimate
@@ -16,10 +15,10 @@ __all__ = ["ChampionStatus", "GainOn", "HomeStatus", "JudgedOn", "NewestDecision
 
 
 class TrainingRows(Contract):
-    """What a policy learned from. Null stands for what only a receipt tells that this home has not."""
+    """What a policy learned from. A field is null if no trusted receipt tells it."""
 
     snapshot: Digest
-    """Snapshot of the last training, which also holds the rows of trainings before."""
+    """Snapshot of the last training."""
     rows: Count | None = None
     """Steps of the snapshot, in all splits."""
     reward_family: Text | None = None
@@ -29,7 +28,7 @@ class TrainingRows(Contract):
     sets: list[Text] | None = None
     """Host sets of the training episodes."""
     start: Digest | None = None
-    """Policy from whose weights the last training started; null for random weights, too."""
+    """Policy from whose weights the last training started; null also for random weights and for Karn."""
     seed: Count
 
 
@@ -48,8 +47,6 @@ class JudgedOn(Contract):
 
     summary: ValidationSummary
     """Figures of the judgement in the signed journal of promotions."""
-    evidence: EvidenceKind
-    """Whether hosts were grown, or logged episodes gave estimates."""
     ordinal: Count
     """Number of the judgement in its home."""
     gain: GainOn | None = None

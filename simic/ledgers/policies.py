@@ -97,8 +97,7 @@ def check_entry(home: Home, entry: PromotionEntry, decisions: Mapping[str, GateD
     """
     version, ledger = entry.version, home.ledger / GATES_LEDGER
     claim = f"the journal promotes version {version.number} by gate decision {version.gate_digest}"
-    known = {decision.digest: decision for decision in gate_decisions(home)} if decisions is None else decisions
-    found = known.get(version.gate_digest)
+    found = _decision(ledger, version.gate_digest) if decisions is None else decisions.get(version.gate_digest)
     if found is None:
         raise IntegrityError(f"{claim}, which {ledger} does not hold; restore it from a backup")
     check_decision(found, version.snapshot_digest)
@@ -199,18 +198,27 @@ def gate_decisions(home: Home) -> list[GateDecision]:
     return list(_lines(home.ledger / GATES_LEDGER, GateDecision))
 
 
+def _decision(path: Path, digest: str) -> GateDecision | None:
+    """Return the last decision with a digest; other lines are not parsed, so damage of one hides no other."""
+    found = [(number, one) for number, one in enumerate(Ledger(path).read(), 1) if one.get("digest") == digest]
+    return parse_record(f"{path}, line {found[-1][0]}", found[-1][1], GateDecision) if found else None
+
+
 def newest_decision(home: Home, keyring: Keyring, model: str) -> GateDecision | None:
     """Return the newest decision of the gate about a registered model; None before the first.
 
     Raises:
-        IntegrityError: if no trusted key sealed it, or it is no decision.
+        IntegrityError: if no trusted key sealed it, or a newer line was edited, which may have been about the model.
     """
-    path = home.ledger / GATES_LEDGER
-    about = [record for record in Ledger(path).read() if record.get("model", MODEL_NAME) == model]
-    try:
-        return read_receipt(GateDecision, about[-1], keyring, f"{path}, last line about {model}") if about else None
-    except ContractError as error:
-        raise IntegrityError(str(error)) from error
+    path, identifying = home.ledger / GATES_LEDGER, keyring.including_revoked()
+    for number, record in reversed(list(enumerate(Ledger(path).read(), 1))):
+        place = f"{path}, line {number}"
+        try:
+            if read_receipt(GateDecision, record, identifying, place).model == model:
+                return read_receipt(GateDecision, record, keyring, place)
+        except ContractError as error:
+            raise IntegrityError(f"{place}: not a decision of the gate that this version reads") from error
+    return None
 
 
 def trainings(home: Home) -> list[TrainingReport]:

@@ -47,6 +47,10 @@ class Outbox:
             )
         return waiting
 
+    def readable_waiting(self) -> list[EventEnvelope]:
+        """Return undelivered events that are unedited, in the order of creation."""
+        return self._read(self._pending)[0]
+
     def flush(
         self, bus: Bus, topic: str, is_due: Callable[[EventEnvelope], bool] = lambda _: True
     ) -> list[EventEnvelope]:

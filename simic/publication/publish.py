@@ -138,11 +138,14 @@ def digests_in_updates(outbox: Outbox, name: str) -> frozenset[str]:
 def known_update(home: Home, version: PolicyVersion) -> PolicyUpdate | None:
     """Return the update by which the controllers of the version's name know of it; None if ``publish`` would send one.
 
-    An update that a revoked key signed does not count: consumers no longer believe it.
+    An update that a revoked key signed does not count: consumers no longer believe it. A waiting update about another
+    version may have been put on the bus by a process that was killed, as one that was superseded.
     """
     outbox, wanted, target = open_outbox(home), _Wanted(version, is_for_all=False), version.name
     heard = _newest_by_target(outbox.delivered(), version.name)
-    doubtful = _newest_by_target(outbox.superseded(), version.name)
+    waiting = [event for event in outbox.readable_waiting() if not wanted.is_told_by(event)]
+    withdrawn = sorted([*outbox.superseded(), *waiting], key=lambda event: event.created_at)
+    doubtful = _newest_by_target(withdrawn, version.name)
     return unwrap(heard[target], PolicyUpdate) if _knows(target, wanted, heard, doubtful) else None
 
 

@@ -153,6 +153,7 @@ def test_an_update_that_a_revoked_key_signed_is_published_again_under_the_new_on
     shown = told(simic("status", "--json"))
     assert shown["champion"]["published"] is None, "consumers no longer believe it"
     assert shown["champion"]["judged"]["gain"] is None and len(shown["not_shown"]) > 1, "receipts are not sealed again"
+    assert any("the update" in text and first.update.key_id in text for text in shown["not_shown"])
     second = promotion.publish_champion(opened(app.home))
     assert second.delivered
     assert second.update.key_id != first.update.key_id

@@ -6,10 +6,12 @@ import json
 from pathlib import Path
 
 import pytest
-from support.homes.champion_homes import own_champion_home
+from support.homes.champion_homes import own_champion_home, point_at
 from support.servers.forked_commands import run_command
 
 from simic.app.container import Container
+from simic.app.promotion import champion_by
+from simic.ledgers.policies import gate_decisions
 from simic.registry.mlflow_store import open_client
 from simic.runtime.settings import load_profile
 
@@ -41,7 +43,15 @@ def test_a_lost_gate_receipt_of_the_champion_is_made_again(app: Container) -> No
     assert list((app.home.receipts / "gate").glob("*.json"))
 
 
-def test_another_decision_about_the_champion_is_judged(app: Container) -> None:
+def test_another_decision_about_the_champion_is_recorded(app: Container) -> None:
+    (decision,) = gate_decisions(app.home)
+    assert champion_by(app, decision) is not None
+    assert champion_by(app, decision.model_copy(update={"digest": "0" * 64})) is None
     done = run_command("promote", "-o", "gate.min_episodes=100000")
-    assert done.returncode in (2, 3), done.stdout
-    assert "already" not in done.stderr
+    assert (done.returncode, "was trained under configuration" in done.stderr) == (2, True)
+
+
+def test_a_moved_alias_does_not_keep_a_candidate_from_being_judged(app: Container) -> None:
+    (decision,) = gate_decisions(app.home)
+    point_at(app.home, None)
+    assert champion_by(app, decision) is not None, "the journal decides"

@@ -97,6 +97,11 @@ def test_the_champion_is_shown_with_rows_evidence_and_publication(container: Con
     assert "`simic publish`" in line("published")
     publish_champion(container)
     assert answer()["champion"]["published"]["digest"] == digest
+    (update,) = (place.outbox / "done").glob("*.json")
+    update.write_bytes(update.read_bytes()[:-20])
+    found = answer()
+    assert found["champion"]["published"] is None
+    assert str(update) in found["not_shown"][-1]
 
 
 def test_a_change_of_champion_names_its_start_and_is_not_published_yet(container: Container, place: Home) -> None:
@@ -111,13 +116,19 @@ def test_a_change_of_champion_names_its_start_and_is_not_published_yet(container
 def test_a_rollback_shows_the_former_champion_with_its_own_evidence(container: Container, place: Home) -> None:
     first = judged(place)
     record(container, first)
-    record(container, judged(place, b"two", champion=first.training.digest))
+    record(container, judged(place, b"two", champion=first.training.digest), lambda report: gaining(report, 9.0))
+    again = gaining(first.validation, 7.0).model_copy(update={"ordinal": 2})
+    container.receipts.save(again)  # a later judgement of the same policy
     container.registry.rollback("worse in production")
     found = answer()["champion"]
     assert (found["version"]["digest"], found["operation"]) == (first.training.digest, "rollback")
     assert found["reason"] == "worse in production"
     assert found["judged"]["gain"]["over"]["blind"]["mean"] == 3.0
     assert "restored by a rollback" in line("champion")
+
+
+def gaining(report: ValidationReport, mean: float) -> ValidationReport:
+    return report.model_copy(update={"differences": {"wait": estimate(mean), "blind": estimate(mean)}})
 
 
 def test_further_sets_are_shown_with_their_gain(container: Container, place: Home) -> None:
@@ -180,13 +191,16 @@ def test_a_torn_receipt_is_named_and_another_policys_is_no_matter(container: Con
     assert remark.startswith("the validate receipt") and "no readable one" in remark
 
 
-def test_an_edited_decision_is_not_shown_as_the_newest(container: Container, place: Home) -> None:
+@pytest.mark.parametrize("edit", [{"accepted": True}, {"model": "karn"}, {"criteria": []}])
+def test_an_edited_decision_is_not_shown_as_the_newest(
+    container: Container, place: Home, edit: dict[str, object]
+) -> None:
     first = judged(place)
     record(container, first)
     record(container, judged(place, b"two", accepted=False, champion=first.training.digest))
     ledger = place.ledger / "gates.jsonl"
     kept, last = ledger.read_text("utf-8").splitlines()
-    ledger.write_text(f"{kept}\n{json.dumps(json.loads(last) | {'accepted': True})}\n")
+    ledger.write_text(f"{kept}\n{json.dumps(json.loads(last) | edit)}\n")
     found = answer()
     assert found["newest"] is None
     assert found["not_shown"][-1].startswith("the newest decision of the gate")
@@ -220,13 +234,19 @@ def test_a_judgement_of_karn_from_a_log_says_so_and_escapes_what_it_shows() -> N
         aliases=[], previous=1, snapshot_digest="2" * 64, gate_digest="3" * 64, mlflow_run_id="run",
     )  # fmt: skip
     summary = ValidationSummary(
-        episodes=60, return_over_wait=2.0, lower_bound=1.0, confidence=0.95, gate_digest="3" * 64, consulted_by="4" * 64
+        episodes=60,
+        return_over_wait=2.0,
+        lower_bound=1.0,
+        confidence=0.95,
+        gate_digest="3" * 64,
+        consulted_by="4" * 64,
+        evidence="reports",
     )
     gain = GainOn(set="a\x1b[31m", hosts=60, over={"wait": estimate(2.0)})
     champion = ChampionStatus(
         version=version, operation="promote", since=NOW, reason="accepted", published=None,
-        learned=TrainingRows(snapshot="2" * 64, sets=["varied"], seed=3),
-        judged=JudgedOn(summary=summary, evidence="reports", ordinal=4, gain=gain, further=[gain]),
+        learned=TrainingRows(snapshot="2" * 64, rows=9, reward_family="basic", sets=["varied"], seed=3),
+        judged=JudgedOn(summary=summary, ordinal=4, gain=gain, further=[gain]),
     )  # fmt: skip
     found = HomeStatus(model="karn", champion=champion, staged=None, newest=None, not_shown=[])
     console = Console(width=140, record=True, file=io.StringIO())
@@ -235,4 +255,5 @@ def test_a_judgement_of_karn_from_a_log_says_so_and_escapes_what_it_shows() -> N
     assert "estimates from a log, no trial, 60 held-out hosts" in text
     assert "policy 444444444444, in all rows" in text
     assert "`simic publish --model karn`" in text
+    assert "reward basic; sets varied" in text
     assert "\x1b" not in text and "\\x1b[31m" in text
