@@ -10,7 +10,7 @@ from rich.table import Table
 
 from simic.cli.console import EXIT_CODES, cell, emit, short
 from simic.cli.options import AsJson, ModelName, open_container
-from simic.contracts.names import MODEL_NAME, WAIT, judged_name, maker_of
+from simic.contracts.names import MODEL_NAME, STAGED, WAIT, judged_name, maker_of
 from simic.runtime.home import HomeUse
 from simic.validation.table import controller_rank, interval
 
@@ -64,7 +64,7 @@ def _lines(found: HomeStatus) -> Iterator[tuple[str, str]]:
         yield from _training(champion.learned)
         yield from _evidence(champion.judged)
         yield "published", _publication(champion, found.model)
-    yield "staged", "nothing" if found.staged is None else f"{_named(found.staged)}, which waits to be promoted"
+    yield STAGED, "nothing" if found.staged is None else f"{_named(found.staged)}, which waits to be promoted"
     if (newest := found.newest) is not None:
         verdict = "accepted" if newest.accepted else f"rejected: {'; '.join(newest.unmet)}"
         yield "newest decision", f"{judged_name(found.model, newest.policy)} {_moment(newest.decided_at)}, {verdict}"
