@@ -20,6 +20,8 @@ from simic.publication.publish import known_update, open_outbox
 __all__ = ["home_status"]
 
 R = TypeVar("R", bound=Receipt)
+_LONGEST = 1000
+"""Characters of a remark; a validator may quote all of a hostile record."""
 
 
 def home_status(container: Container, model: str) -> HomeStatus:
@@ -69,7 +71,8 @@ class _Status:
     def _published(self, version: PolicyVersion) -> PolicyUpdate | None:
         outbox = open_outbox(self._container.home)
         for is_pending in (False, True):
-            self._not_shown += [f"the update {path}: {why}" for path, why in outbox.damaged(is_pending=is_pending)]
+            for path, why in outbox.damaged(is_pending=is_pending):
+                self._leave_out(f"the update {path}", why)
         return known_update(self._container.home, version)
 
     def _rows(self, version: PolicyVersion) -> TrainingRows:
@@ -92,18 +95,13 @@ class _Status:
         report = self._receipt(ValidationReport, wanted)
         gain = report and GainOn(set=report.trials.set, hosts=report.hosts, over=report.differences)
         further = [] if report is None else [found for one in report.further if (found := _further(one)) is not None]
-        return JudgedOn(
-            summary=entry.validation,
-            ordinal=decision.judgement.ordinal,
-            gain=gain,
-            further=further,
-        )
+        return JudgedOn(summary=entry.validation, ordinal=decision.judgement.ordinal, gain=gain, further=further)
 
     def _newest(self) -> NewestDecision | None:
         try:
             found = newest_decision(self._container.home, self._container.keyring, self._model)
         except IntegrityError as error:
-            self._not_shown.append(f"the newest decision of the gate: {error}")
+            self._leave_out("the newest decision of the gate", str(error))
             return None
         if found is None:
             return None
@@ -120,12 +118,16 @@ class _Status:
         try:
             found = self._container.receipts.find_with(kind, fields)
         except IntegrityError as error:
-            self._not_shown.append(f"the {stage} receipt: {error}")
+            self._leave_out(f"the {stage} receipt", str(error))
             return None
         if found is None:
             folder = self._container.home.receipts / str(stage)
-            self._not_shown.append(f"the {stage} receipt: {folder} holds no readable one of this champion")
+            self._leave_out(f"the {stage} receipt", f"{folder} holds no readable one of this champion")
         return found
+
+    def _leave_out(self, record: str, why: str) -> None:
+        """Name a record that is not shown, with the first line of the reason, cut to what a contract holds."""
+        self._not_shown.append(f"{record}: {why.partition(chr(10))[0]}"[:_LONGEST])
 
 
 def _further(report: TrialReport) -> GainOn | None:

@@ -30,13 +30,16 @@ class TrainingRows(Contract):
     start: Digest | None = None
     """Policy from whose weights the last training started; null also for random weights and for Karn."""
     seed: Count
+    """Seed of the last training."""
 
 
 class GainOn(Contract):
     """What a candidate gained on the held-out hosts of one set, in points of return."""
 
     set: Text
+    """Name of the host set."""
     hosts: Count
+    """Number of hosts that the differences are over."""
     over: dict[str, Estimate]
     """Candidate minus each other controller, paired by host; on a further set only ``wait`` is known with an interval.
     """

@@ -127,6 +127,19 @@ def test_a_rollback_shows_the_former_champion_with_its_own_evidence(container: C
     assert "restored by a rollback" in line("champion")
 
 
+def test_a_waiting_update_about_another_version_may_have_been_heard(container: Container, place: Home) -> None:
+    first = judged(place)
+    record(container, first)
+    publish_champion(container)
+    known = set((place.outbox / "done").glob("*.json"))
+    record(container, judged(place, b"two", champion=first.training.digest))
+    publish_champion(container)
+    (second,) = set((place.outbox / "done").glob("*.json")) - known
+    second.rename(place.outbox / "pending" / second.name)  # as if the process was killed before it marked the update
+    container.registry.rollback("worse in production")
+    assert answer()["champion"]["published"] is None
+
+
 def gaining(report: ValidationReport, mean: float) -> ValidationReport:
     return report.model_copy(update={"differences": {"wait": estimate(mean), "blind": estimate(mean)}})
 
