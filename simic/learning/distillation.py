@@ -88,9 +88,9 @@ class BranchedDecisions(NamedTuple):
     returns: Tensor
     """float32 [D, C]: return to go in points; NaN in the padding."""
     following: NDArray[np.int64]
-    """[F]: steps after the decision, in its best episode, at which an operation on a seed was legal and no germination.
-    Where a seed might have begun, the controller that went on was not compared with one that begins it: ``complete``
-    never does, so its WAIT there says nothing about waiting."""
+    """[F]: steps after the decision, in its best episode, at which some operation besides WAIT was legal. Of episodes
+    without a policy, those at which a seed might have begun are left out: ``complete`` never begins one, so its WAIT
+    says nothing about waiting."""
     followed: NDArray[np.int64]
     """[F]: the decision that each of them follows, an index into ``rows``."""
 
@@ -175,7 +175,10 @@ def _tensors(store: GraphDataset, found: Sequence[Sequence[Member]]) -> Branched
         sequence, row = members[int(returns[decision, : len(own)].argmax())]
         later = np.arange(row + 1, store.sequences.starts[sequence] + store.sequences.lengths[sequence])
         legal = store.masks.op[torch.from_numpy(later)].numpy()
-        later = later[legal[:, 1:].any(1) & ~legal[:, _GERMINATE]]
+        is_choice = legal[:, 1:].any(1)
+        if store.sequences.policy_versions[sequence] is None:
+            is_choice &= ~legal[:, _GERMINATE]
+        later = later[is_choice]
         following.append(later)
         followed.append(np.full(len(later), decision, dtype=np.int64))
     actions = store.steps.actions[torch.from_numpy(rows)]

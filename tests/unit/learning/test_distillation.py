@@ -26,6 +26,7 @@ from simic.contracts.actions import OPS, Op
 from simic.contracts.batches import OP_INDEX
 from simic.contracts.errors import TrainingError
 from simic.contracts.field_report import FieldReport
+from simic.contracts.names import LEARNED
 from simic.contracts.network_config import NetworkConfig
 from simic.contracts.train_config import TrainConfig
 from simic.controllers.network import FeatureNoise
@@ -207,13 +208,14 @@ def test_without_enough_held_out_hosts_v_trace_must_not_raise_the_regret_of_what
     assert "it raised the regret on learned decisions" in caplog.text
 
 
-def with_choices_after_decisions(root: Path, *legal: Op) -> GraphDataset:
-    """Return branches in which further operations are legal at the step after each decision."""
+def with_choices_after_decisions(root: Path, *legal: Op, **fields: str) -> GraphDataset:
+    """Return branches in which further operations are legal at the step after each decision, with ``fields``."""
     reports = [json.loads(report.model_dump_json()) for report in bandit_branches(KEYS)]
     for row in reports:
         if row["step"] == 1:
             row["available"] |= {"op": [op in (Op.WAIT, *legal) for op in OPS], "slot": [[op in legal] for op in OPS]}
             row["available"]["blueprint"] = ["gate"]
+        row |= fields
     return store_of(root, [FieldReport.model_validate_json(json.dumps(row)) for row in reports])
 
 
@@ -226,13 +228,18 @@ def test_steps_that_follow_belong_to_the_hosts_of_their_decisions(tmp_path: Path
         assert _hosts(store, part.following) == _hosts(store, part.rows)
 
 
-def test_a_step_at_which_a_seed_could_begin_is_not_cloned(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("fields", "cloned"), [({}, 0), ({"controller": LEARNED, "policy_version": "a" * 64}, 1)], ids=["complete", "policy"]
+)
+def test_waiting_where_a_seed_could_begin_is_cloned_from_policies_alone(
+    tmp_path: Path, fields: dict[str, str], cloned: int
+) -> None:
     """The controller of the first branches never germinates, so its waiting there is no choice to imitate."""
-    store = with_choices_after_decisions(tmp_path, Op.GERMINATE, Op.PRUNE)
+    store = with_choices_after_decisions(tmp_path, Op.GERMINATE, Op.PRUNE, **fields)
     split = branched_decisions(store)
     assert split is not None
-    assert not len(split.learned.following)
-    assert not len(split.held_out.following)
+    assert len(split.learned.following) == cloned * len(split.learned.rows)
+    assert len(split.held_out.following) == cloned * len(split.held_out.rows)
 
 
 def _hosts(store: GraphDataset, rows: np.ndarray) -> set[int]:
