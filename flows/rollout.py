@@ -48,7 +48,7 @@ def _go_on(container: Container) -> State[None]:
 
 def _advance(container: Container) -> State[None]:
     try:
-        found, publication = rollouts.advance(container)
+        rollout_status, publication = rollouts.advance(container)
     except RolloutWaitsError as error:
         return Completed(name="Waiting", message=str(error))
     except RolloutFailedError as error:
@@ -58,6 +58,6 @@ def _advance(container: Container) -> State[None]:
     update = publication.update
     to = "all" if update.rollout is None else f"{update.rollout.share:.0%}"
     return Completed(
-        name="Published" if found is None else "Advanced",
+        name="Published" if rollout_status is None else "Advanced",
         message=f"{update.policy_name} {update.version} ({update.digest[:12]}) for {to} of the consumers",
     )

@@ -84,8 +84,8 @@ def show_champion(
     ``champion`` looks it up; if the registry is found damaged, its error is shown.
     """
     try:
-        found = champion()
-        live = "No policy is live yet." if found is None else f"Live: {describe_version(found)}."
+        version = champion()
+        live = "No policy is live yet." if version is None else f"Live: {describe_version(version)}."
     except SimicError as error:
         live = f"The live policy is not certain: {error}"
     verdict = "promoted" if decision.accepted else f"rejected: {rejection_message(decision)}"

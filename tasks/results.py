@@ -81,8 +81,8 @@ def _check_metadata(metadata: object) -> None:
 def _check_plain(value: object) -> None:
     """Check that no object within has a key that Prefect's decoder acts on."""
     if isinstance(value, dict):
-        if found := _DECODED & set(value):
-            raise ValueError(f"expected plain data, found the key {min(found)}")
+        if keys := _DECODED & set(value):
+            raise ValueError(f"expected plain data, found the key {min(keys)}")
         value = list(value.values())
     if isinstance(value, list):
         for each in value:
@@ -91,17 +91,17 @@ def _check_plain(value: object) -> None:
 
 def _parsed(content: bytes) -> dict[str, Any]:
     """Parse a JSON object in UTF-8; refuse repeated fields, because parsers differ in the one they take."""
-    found = json.loads(content.decode("utf-8"), object_pairs_hook=_without_repetition)
-    if not isinstance(found, dict):
-        raise ValueError(f"expected an object of JSON, found {type(found).__name__}")
-    return found
+    record = json.loads(content.decode("utf-8"), object_pairs_hook=_without_repetition)
+    if not isinstance(record, dict):
+        raise ValueError(f"expected an object of JSON, found {type(record).__name__}")
+    return record
 
 
 def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    fields = dict(pairs)
+    if len(fields) != len(pairs):
         raise ValueError("a field is given twice")
-    return found
+    return fields
 
 
 def _expect(what: str, found: object, expected: object) -> None:

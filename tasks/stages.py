@@ -208,7 +208,7 @@ def result_key(stage_name: str, token: str, number: int, inputs: Iterable[object
     The key names the run (a killed run resumes under its token), the round and the content of the receipts and names
     among ``inputs``, so a stored result is used only for the same work.
     """
-    flat = [one for value in inputs for one in (value if isinstance(value, list) else [value])]
+    flat = [item for value in inputs for item in (value if isinstance(value, list) else [value])]
     contents = [
         content_digest(value) if isinstance(value, Receipt) else value
         for value in flat
@@ -237,8 +237,8 @@ def stage(
 def _options(work: Callable[..., object], *, is_repeated: bool) -> StageOptions:
     """Results are stored as JSON, because Prefect's default is a pickle; ``tasks.results`` checks stored ones."""
     name = work.__name__
-    names = (one for one in ("set_name", "seed") if one in inspect.signature(work).parameters)
-    of_name = "".join(f"-{{{one}}}" for one in names)
+    names = (parameter for parameter in ("set_name", "seed") if parameter in inspect.signature(work).parameters)
+    of_name = "".join(f"-{{{parameter}}}" for parameter in names)
 
     def key(_context: TaskRunContext, parameters: dict[str, Any]) -> str:
         run: RunKey = parameters["run"]
@@ -275,7 +275,9 @@ def showing_progress(progress: Progress) -> Iterator[None]:
 
 def _begin(name: str, run: RunKey, number: int, *inputs: Receipt | None) -> Container:
     """Log the inputs of a stage, and return the live parts for it; progress is titled with the round."""
-    sources = [f"{one.model_dump()['stage']} {content_digest(one)[:12]}" for one in inputs if one is not None]
+    sources = [
+        f"{receipt.model_dump()['stage']} {content_digest(receipt)[:12]}" for receipt in inputs if receipt is not None
+    ]
     _LOG.info("%s: begins%s", _title(run, number, name), f" with {', '.join(sources)}" if sources else "")
     title = _round(run, number)
     progress = _PROGRESS.get()
@@ -284,8 +286,8 @@ def _begin(name: str, run: RunKey, number: int, *inputs: Receipt | None) -> Cont
 
 def _flow_run() -> str | None:
     """Return the page of the running flow run in the Prefect UI of `simic up`, or its id if that does not run."""
-    found, url = flow_run.id, os.environ.get(PREFECT_URL_VARIABLE)
-    return f"{url}/runs/flow-run/{found}" if found and url else found
+    run_id, url = flow_run.id, os.environ.get(PREFECT_URL_VARIABLE)
+    return f"{url}/runs/flow-run/{run_id}" if run_id and url else run_id
 
 
 def _title(run: RunKey, number: int, name: str) -> str:

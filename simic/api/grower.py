@@ -332,7 +332,9 @@ class Grower:
             if seed.learns and kept[0, slot]
         }
         names, seeds = self._ensemble.blueprints, self._host.seeds
-        lost = [f"{names[one.blueprint]} behind {hooks[slot].name}" for slot, one in seeds.items() if not kept[0, slot]]
+        lost = [
+            f"{names[seed.blueprint]} behind {hooks[slot].name}" for slot, seed in seeds.items() if not kept[0, slot]
+        ]
         if lost and self._processes.is_first:
             _LOG.warning("finalize removes what was not fossilised: %s", ", ".join(lost))
         self._is_detached = True
@@ -340,7 +342,7 @@ class Grower:
         self._host.clear(~kept)
         self._host.detach()
         # A layer inside another one comes first, because a layer that is replaced has another name afterwards.
-        for slot in sorted(plain, key=lambda one: -hooks[one].name.count(".")):
+        for slot in sorted(plain, key=lambda index: -hooks[index].name.count(".")):
             append_seed(self.model, hooks[slot].name, plain[slot])
 
     def state_dict(self) -> dict[str, Any]:
@@ -399,14 +401,14 @@ class Grower:
         observations, masks = self._ensemble.observe(), self._ensemble.masks()
         key = np.array([self._host.host.key], dtype=np.int64)
         uniforms = controller_uniforms(key, 0, epoch)
-        found = self._processes.agreed(lambda: as_arrays(*self._decider.decide(observations, masks, uniforms)))
-        decisions, outside = from_arrays(found)
+        arrays = self._processes.agreed(lambda: as_arrays(*self._decider.decide(observations, masks, uniforms)))
+        decisions, outside = from_arrays(arrays)
         self._host.begin(self._ensemble.begin_epoch(decisions.actions), epoch)
         return Decision(epoch, observations, masks, decisions, outside)
 
     def _samples(self, data: Data) -> Samples:
-        device = next((one.device for one in self.model.parameters()), None)
-        return Samples(*(one.to(device) for one in joined(data)))
+        device = next((parameter.device for parameter in self.model.parameters()), None)
+        return Samples(*(tensor.to(device) for tensor in joined(data)))
 
     @contextmanager
     def _own_passes(self) -> Iterator[None]:

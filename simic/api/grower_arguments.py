@@ -80,7 +80,7 @@ def joined(data: Data) -> tuple[Tensor, Tensor]:
         ConfigError: for anything but two tensors or batches of two.
         DatasetError: for labels in an integer type of fewer bits.
     """
-    if isinstance(data, (tuple, list)) and len(data) == 2 and all(isinstance(one, Tensor) for one in data):
+    if isinstance(data, (tuple, list)) and len(data) == 2 and all(isinstance(element, Tensor) for element in data):
         inputs, labels = cast(tuple[Tensor, Tensor], tuple(data))
     else:
         inputs, labels = (torch.cat(parts) for parts in zip(*_batches(data), strict=True))
@@ -109,8 +109,8 @@ def _batches(data: Any) -> list[tuple[Tensor, Tensor]]:
     if isinstance(data, (Tensor, Mapping, str)) or not (isinstance(data, Iterable) or hasattr(data, "__getitem__")):
         raise ConfigError(f"{expected}; found {name}")
     owners = (data, getattr(data, "sampler", None))
-    own = [one for one in (getattr(owner, "generator", None) for owner in owners) if isinstance(one, torch.Generator)]
-    states = [(one, one.get_state()) for one in own]
+    own = [rng for rng in (getattr(owner, "generator", None) for owner in owners) if isinstance(rng, torch.Generator)]
+    states = [(rng, rng.get_state()) for rng in own]
     try:
         with torch.random.fork_rng(devices=[]):
             batches = [_batch(batch, f"{expected}; found {name}") for batch in data]
@@ -127,13 +127,15 @@ def _batch(given: Any, problem: str) -> tuple[Tensor, Tensor]:
     if isinstance(given, (Tensor, Mapping, str)) or not isinstance(given, Iterable) or hasattr(given, "__array__"):
         raise ConfigError(f"{problem} of {type(given).__name__}")
     batch = tuple(given)
-    if len(batch) == 2 and all(isinstance(one, Tensor) for one in batch):
+    if len(batch) == 2 and all(isinstance(element, Tensor) for element in batch):
         inputs, labels = batch
         if labels.dim() and inputs.shape[:1] == labels.shape[:1]:
             return inputs, labels
-    found = ", ".join(f"Tensor {list(one.shape)}" if isinstance(one, Tensor) else type(one).__name__ for one in batch)
+    elements = ", ".join(
+        f"Tensor {list(element.shape)}" if isinstance(element, Tensor) else type(element).__name__ for element in batch
+    )
     hint = SEVERAL_INPUTS if len(batch) > 2 else "if these are single samples, give DataLoader(..., batch_size=256)"
-    raise ConfigError(f"{problem} with a batch of {found}; {hint}")
+    raise ConfigError(f"{problem} with a batch of {elements}; {hint}")
 
 
 def layers_of(model: nn.Module, slots: Sequence[str | Layer], head: str | None, inputs: Tensor) -> list[Layer]:

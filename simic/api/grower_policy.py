@@ -62,34 +62,36 @@ class Decider:
 
         With ``wait`` a germination on an unlike network is legal, as the reports say, and has no probability.
         """
-        found = self._outside(observations)
-        if found and self._use == "wait":
+        outside = self._outside(observations)
+        if outside and self._use == "wait":
             nothing = np.zeros(len(observations.blueprints), dtype=bool)
             masks = allow_only(masks, nothing, observations.slot_ptr)
-        return self.controller.decide(observations, masks, uniforms), found
+        return self.controller.decide(observations, masks, uniforms), outside
 
     def _outside(self, observations: Observations) -> tuple[OutOfRange, ...]:
         """Return what is unlike the policy's training data; the first finding is logged."""
         if not isinstance(self.controller, LearnedController):
             return ()
-        found = tuple(self.controller.out_of_range(observations) or ())
-        if found and not self._has_warned:
+        findings = tuple(self.controller.out_of_range(observations) or ())
+        if findings and not self._has_warned:
             self._has_warned = True
-            more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
+            more = f" and {len(findings) - _SHOWN} more" if len(findings) > _SHOWN else ""
             _LOG.warning(
                 "this network is unlike those that policy %s learned from: %s%s. %s",
                 str(self.controller.policy_version)[:12],
-                "; ".join(map(self._said, found[:_SHOWN])),
+                "; ".join(map(self._said, findings[:_SHOWN])),
                 more,
                 "No seed begins while that is so"
                 if self._use == "wait"
                 else "Growing may do harm: compare with a training without it, or give out_of_range='wait'",
             )
-        return found
+        return findings
 
-    def _said(self, one: OutOfRange) -> str:
+    def _said(self, finding: OutOfRange) -> str:
         """Return a finding with the name of its layer in the module."""
-        return one.at("" if one.node == "context" else f"{one.node} {self._names[one.node][one.index]!r}")
+        return finding.at(
+            "" if finding.node == "context" else f"{finding.node} {self._names[finding.node][finding.index]!r}"
+        )
 
 
 def decider_of(

@@ -29,9 +29,9 @@ class Home:
         Raises:
             ConfigError: if there is no home at that place; `simic init` creates one.
         """
-        found = resolve_home() if root is None else places.Home(Path(root).expanduser())
-        found.require()
-        self._root = found.root
+        home = resolve_home() if root is None else places.Home(Path(root).expanduser())
+        home.require()
+        self._root = home.root
 
     @property
     def root(self) -> Path:

@@ -132,8 +132,8 @@ class Policy:
                 not choose.
         """
         decided = self._decided(*_validated(state, available), rng, explore)
-        found = [] if decided is None else decided.actions()
-        return found[0] if _is_one(state) else found
+        actions = [] if decided is None else decided.actions()
+        return actions[0] if _is_one(state) else actions
 
     @overload
     def explain(
@@ -166,8 +166,8 @@ class Policy:
         Arguments and errors are those of ``decide``, and so is the action.
         """
         decided = self._decided(*_validated(state, available), rng, explore)
-        found = [] if decided is None else decided.explanations(self, self._controller)
-        return found[0] if _is_one(state) else found
+        explanations = [] if decided is None else decided.explanations(self, self._controller)
+        return explanations[0] if _is_one(state) else explanations
 
     def _decided(
         self, states: list[SystemState], masks: list[ActionMasks], rng: np.random.Generator | None, explore: bool
@@ -244,10 +244,10 @@ class _Decided(NamedTuple):
 
 def _ranked(best: Sequence[Action], shares: NDArray[np.float64], legal: NDArray[np.bool_]) -> list[Alternative]:
     """Return the best action of each legal operation, the most probable first; equals keep the wire order."""
-    found = [
+    alternatives = [
         Alternative(action=best[op], probability=min(float(shares[op]), 1.0)) for op in np.flatnonzero(legal).tolist()
     ]
-    return sorted(found, key=lambda one: -one.probability)
+    return sorted(alternatives, key=lambda alternative: -alternative.probability)
 
 
 def _choices(table: NDArray[np.float64], labels: Sequence[str | int | float]) -> list[Choice]:
@@ -283,12 +283,12 @@ def _validated(
     """Return states and masks as contracts that fit each other; raise ContractError."""
     if _is_one(state) != isinstance(available, (ActionMasks, Mapping)):
         raise ContractError("expected one state with one set of masks, or a sequence of each; found one of both kinds")
-    states = [_contract(SystemState, one, "state") for one in (state if not _is_one(state) else [state])]
-    masks = [_contract(ActionMasks, one, "available") for one in (available if not _is_one(state) else [available])]
+    states = [_contract(SystemState, given, "state") for given in (state if not _is_one(state) else [state])]
+    masks = [_contract(ActionMasks, given, "available") for given in (available if not _is_one(state) else [available])]
     if len(states) != len(masks):
         raise ContractError(f"expected masks for each of {len(states)} states, found {len(masks)}")
-    for one, legal in zip(states, masks, strict=True):
-        _check_masks(one, legal)
+    for system_state, legal in zip(states, masks, strict=True):
+        _check_masks(system_state, legal)
     return states, masks
 
 

@@ -98,8 +98,8 @@ class Processes:
 
     def first_of(self, values: dict[str, Any]) -> dict[str, Any]:
         """Return the values of the first process, which JSON can hold."""
-        found = self.agreed(lambda: {"json": np.frombuffer(json.dumps(values).encode(), dtype=np.uint8)})
-        mine: dict[str, Any] = json.loads(found["json"].tobytes())
+        arrays = self.agreed(lambda: {"json": np.frombuffer(json.dumps(values).encode(), dtype=np.uint8)})
+        mine: dict[str, Any] = json.loads(arrays["json"].tobytes())
         return mine
 
     @contextmanager
@@ -167,8 +167,8 @@ class SharedHost(AttachedHost):
 
     def evaluate(self, part: DataSplit, assignment: SeedAssignment, *, leave_one_out: bool = True) -> Measurement:
         measure = super().evaluate
-        found = self._processes.agreed(lambda: measure(part, assignment, leave_one_out=leave_one_out)._asdict())
-        return Measurement(**found)
+        arrays = self._processes.agreed(lambda: measure(part, assignment, leave_one_out=leave_one_out)._asdict())
+        return Measurement(**arrays)
 
     def finish(self) -> TrainingRecord:
         with self._processes.together():
@@ -179,8 +179,8 @@ class SharedHost(AttachedHost):
 
     def is_finite(self) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
         hosts, seeds = super().is_finite()
-        found = self._processes.agreed(lambda: {"hosts": hosts, "seeds": seeds})
-        return found["hosts"], found["seeds"]
+        finite = self._processes.agreed(lambda: {"hosts": hosts, "seeds": seeds})
+        return finite["hosts"], finite["seeds"]
 
     def _isolated_gradient(self, slot: int, *batch: Any) -> Tensor:
         return self._processes.mean_(super()._isolated_gradient(slot, *batch))
@@ -209,8 +209,8 @@ def unwrapped(model: nn.Module | Part) -> tuple[nn.Module, Processes]:
         ConfigError: if several processes run, and the model is not in a ``DistributedDataParallel``; or if it is the
             result of ``torch.compile``.
     """
-    for one in (model, getattr(model, "module", None)):
-        if isinstance(getattr(one, "_orig_mod", None), nn.Module):
+    for candidate in (model, getattr(model, "module", None)):
+        if isinstance(getattr(candidate, "_orig_mod", None), nn.Module):
             raise ConfigError(
                 "model: found the result of torch.compile, of which no layer can be replaced; give the Grower the "
                 "module itself, and compile it afterwards"
@@ -247,5 +247,5 @@ def _encoded(arrays: Arrays) -> bytes:
 
 
 def _decoded(data: bytes) -> dict[str, NDArray[Any]]:
-    with np.load(io.BytesIO(data), allow_pickle=False) as found:
-        return {name: found[name] for name in found.files}
+    with np.load(io.BytesIO(data), allow_pickle=False) as archive:
+        return {name: archive[name] for name in archive.files}

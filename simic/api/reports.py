@@ -95,16 +95,16 @@ class FieldReportWriter:
             raise ContractError(f"report: expected at most {self._most_bytes} bytes as JSON, found {len(data)}")
         now = utc_now()
         self._validator.begin(now, now)
-        found = self._validator.validate_with_contract(Line(1, data, None))
-        if isinstance(found, Refused):
-            raise ContractError(f"{found.reason.value}: {found.message}")
-        link = read_link(found.data)
+        result = self._validator.validate_with_contract(Line(1, data, None))
+        if isinstance(result, Refused):
+            raise ContractError(f"{result.reason.value}: {result.message}")
+        link = read_link(result.data)
         if (fault := self._order.check(link)) is not None:
             raise ContractError(f"run {link.run_id}: {fault}")
         if len(self._waiting) >= MOST_WAITING:
             self.flush()
         self._order.record(link)
-        self._waiting.append(found.data)
+        self._waiting.append(result.data)
 
     def flush(self) -> None:
         """Publish the reports that wait, durably.

@@ -129,8 +129,8 @@ class Subscriber:
     def refused(self) -> tuple[Refusal, ...]:
         """Return the last 100 refusals, oldest first: each has ``at``, ``source``, ``update`` and ``error``."""
         karns = () if self._karn is None else self._karn.refused
-        found = (*self._follower.refused, *karns, *self._misfits)
-        return tuple(sorted(found, key=lambda one: one.at)[-MOST_REFUSALS:])
+        refusals = (*self._follower.refused, *karns, *self._misfits)
+        return tuple(sorted(refusals, key=lambda refusal: refusal.at)[-MOST_REFUSALS:])
 
     @property
     def refusals(self) -> int:

@@ -77,37 +77,41 @@ class TrainingComparison(Contract):
 
     def of(self, arm: str) -> list[Training]:
         """Return the trainings of an arm, in the order of the seeds."""
-        return [one for one in self.trainings if one.arm == arm]
+        return [training for training in self.trainings if training.arm == arm]
 
     def plot(self, path: str | os.PathLike[str]) -> Path:
         """Draw every difference with its interval, and those of single seeds, as a PNG file."""
         from simic.validation.training_plot import draw_trainings  # it loads Matplotlib
 
-        first = np.array([one.score for one in self.of(self.arms[0])])
+        first = np.array([training.score for training in self.of(self.arms[0])])
         rows = [
-            (one.arm, one.difference, np.array([training.score for training in self.of(one.arm)]) - first)
-            for one in self.differences
+            (
+                difference.arm,
+                difference.difference,
+                np.array([training.score for training in self.of(difference.arm)]) - first,
+            )
+            for difference in self.differences
         ]
         return draw_trainings(self.arms[0], rows, Path(path))
 
     def __str__(self) -> str:
-        found = {one.arm: one for one in self.differences}
-        rows = [_HEADER, *(self._row(arm, found.get(arm)) for arm in self.arms)]
+        by_arm = {difference.arm: difference for difference in self.differences}
+        rows = [_HEADER, *(self._row(arm, by_arm.get(arm)) for arm in self.arms)]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
         return "\n".join([*lines, *self._notes()])
 
-    def _row(self, arm: str, found: ArmDifference | None) -> tuple[str, ...]:
+    def _row(self, arm: str, difference: ArmDifference | None) -> tuple[str, ...]:
         mine, first = self.of(arm), self.of(self.arms[0])
-        score, seconds = _mean(one.score for one in mine), _mean(one.seconds for one in mine)
-        sizes = [one.parameters for one in mine if one.parameters is not None]
+        score, seconds = _mean(training.score for training in mine), _mean(training.seconds for training in mine)
+        sizes = [training.parameters for training in mine if training.parameters is not None]
         size = f"{_mean(sizes):,.0f}" if len(sizes) == len(mine) else "-"
-        if found is None:
+        if difference is None:
             return arm, f"{score:.4g}", "-", "-", "-", size, f"{seconds:.3g}"
-        times = f"{seconds:.3g} ({seconds / max(_mean(one.seconds for one in first), 1e-9):.2g} x)"
-        gain = found.difference
+        times = f"{seconds:.3g} ({seconds / max(_mean(training.seconds for training in first), 1e-9):.2g} x)"
+        gain = difference.difference
         shown = f"{gain.mean:+.3g} [{gain.lower:+.3g}, {gain.upper:+.3g}]"
-        return arm, f"{score:.4g}", shown, found.verdict.value, f"{found.adjusted_p:.2g}", size, times
+        return arm, f"{score:.4g}", shown, difference.verdict.value, f"{difference.adjusted_p:.2g}", size, times
 
     def _notes(self) -> list[str]:
         share = self.differences[0].difference.confidence
@@ -118,13 +122,17 @@ class TrainingComparison(Contract):
         if len(self.differences) * 2.0 ** (1 - len(self.seeds)) > LEVEL:
             notes.append(f"So few seeds can show no difference, however large: give {self._least_seeds()} or more.")
             return notes
-        for one in self.differences:
-            if one.verdict is not Verdict.NOT_SHOWN:
+        for difference in self.differences:
+            if difference.verdict is not Verdict.NOT_SHOWN:
                 continue
-            if one.detectable is None:
-                notes.append(f"{one.arm}: all seeds differ by the same, so it is unknown which difference they show.")
+            if difference.detectable is None:
+                notes.append(
+                    f"{difference.arm}: all seeds differ by the same, so it is unknown which difference they show."
+                )
             else:
-                notes.append(f"{one.arm}: these seeds show differences from about {one.detectable:.2g} on.")
+                notes.append(
+                    f"{difference.arm}: these seeds show differences from about {difference.detectable:.2g} on."
+                )
         return notes
 
     def _least_seeds(self) -> int:
@@ -168,9 +176,9 @@ def compare_trainings(
         for seed in numbers:
             for arm in names:
                 if (arm, seed) not in done:
-                    done[arm, seed] = found = _train(train, arm, seed)
+                    done[arm, seed] = training = _train(train, arm, seed)
                     if ledger is not None:
-                        ledger.append(found.model_dump())
+                        ledger.append(training.model_dump())
                 advance(1, note=f"{arm}, seed {seed}")
     return TrainingComparison(
         arms=names,
@@ -186,7 +194,7 @@ def _checked(arms: Sequence[str], seeds: Iterable[int], confidence: float) -> tu
         raise ConfigError(f"arms: expected two or more different names, found {arms!r}")
     if bad := [name for name in names if not isinstance(name, str) or not 0 < len(name) <= 64]:
         raise ConfigError(f"arms: expected names of 1 to 64 characters, found {bad[0]!r}")
-    if len(numbers) < 2 or len(set(numbers)) < len(numbers) or any(type(one) is not int for one in numbers):
+    if len(numbers) < 2 or len(set(numbers)) < len(numbers) or any(type(number) is not int for number in numbers):
         raise ConfigError(f"seeds: expected two or more different whole numbers, found {numbers!r}")
     if len(names) * len(numbers) > MOST_TRAININGS:
         raise ConfigError(f"expected at most {MOST_TRAININGS:,} trainings, found {len(names) * len(numbers):,}")
@@ -197,15 +205,15 @@ def _checked(arms: Sequence[str], seeds: Iterable[int], confidence: float) -> tu
 
 def _train(train: Train, arm: str, seed: int) -> Training:
     started = time.perf_counter()
-    found = train(arm, seed)
+    returned = train(arm, seed)
     seconds = time.perf_counter() - started
-    score, parameters = found if isinstance(found, tuple) and len(found) == 2 else (found, None)
+    score, parameters = returned if isinstance(returned, tuple) and len(returned) == 2 else (returned, None)
     try:
         return Training(arm=arm, seed=seed, score=float(score), parameters=parameters, seconds=seconds)
     except (ValidationError, TypeError, ValueError) as error:
         raise ConfigError(
             f"train({arm!r}, {seed}): expected a finite score, or a pair of score and number of parameters; found "
-            f"{found!r}"
+            f"{returned!r}"
         ) from error
 
 
@@ -222,20 +230,20 @@ def _results(path: str | os.PathLike[str] | None) -> Iterator[Ledger | None]:
 
 def _read(ledger: Ledger) -> dict[tuple[str, int], Training]:
     """Return the trainings of a file by arm and seed; an append will cut off what follows its last line end."""
-    found = dict[tuple[str, int], Training]()
+    trainings = dict[tuple[str, int], Training]()
     for number, record in enumerate(ledger.read(), 1):
         try:
-            one = Training.model_validate(record)
+            training = Training.model_validate(record)
         except ValidationError as error:
             what = str(record)[:80]
             raise ContractError(f"{ledger.path}, line {number}: expected a training, found {what}") from error
-        found[one.arm, one.seed] = one
+        trainings[training.arm, training.seed] = training
     if (torn := ledger.torn_bytes()) and not _is_begun(tail := ledger.path.read_bytes()[-torn:]):
         raise ContractError(
             f"{ledger.path}: expected lines of trainings, found {tail[:80]!r} without a line end: name another file "
             "for results"
         )
-    return found
+    return trainings
 
 
 def _is_begun(tail: bytes) -> bool:
@@ -249,11 +257,11 @@ def _differences(
 ) -> list[ArmDifference]:
     first, *others = (np.array([done[arm, seed].score for seed in seeds]) for arm in arms)
     pairs = [other - first for other in others]
-    raw = [sign_flip_p(one) for one in pairs]
-    found = []
+    raw = [sign_flip_p(pair) for pair in pairs]
+    differences = []
     for arm, values, p, adjusted in zip(arms[1:], pairs, raw, holm(raw).tolist(), strict=True):
         mean, lower, upper = student_interval(values, confidence)
-        found.append(
+        differences.append(
             ArmDifference(
                 arm=arm,
                 verdict=Verdict.NOT_SHOWN if mean == 0.0 else verdict_of(mean > 0.0, adjusted),
@@ -263,7 +271,7 @@ def _differences(
                 detectable=minimum_detectable_effect(values, len(pairs), alpha=LEVEL),
             )
         )
-    return found
+    return differences
 
 
 def _mean(values: Iterable[float]) -> float:

@@ -32,11 +32,11 @@ def parse_object(text: str | bytes, name: str) -> dict[str, Any]:
             ``name``.
     """
     try:
-        found, repeated = json.loads(text), find_repeated_field(text)
+        parsed, repeated = json.loads(text), find_repeated_field(text)
     except (TypeError, ValueError, RecursionError) as error:
         raise ContractError(f"{name}: expected one JSON object, found something else: {error}") from error
-    if not isinstance(found, dict):
-        raise ContractError(f"{name}: expected a JSON object, found {type(found).__name__}")
+    if not isinstance(parsed, dict):
+        raise ContractError(f"{name}: expected a JSON object, found {type(parsed).__name__}")
     if repeated is not None:
         raise ContractError(f"{name}: {repeated}; leave one value")
-    return found
+    return parsed

@@ -65,15 +65,15 @@ def resolve_training(container: Container, name: str | Path | None) -> TrainingR
     if policy is None:
         return receipts.read(TrainingReport, require_path(str(name)))
     digest = policies.check(policy)
-    return receipts.find(TrainingReport, lambda found: found.digest == digest, f"{name} was not trained in this home")
+    return receipts.find(TrainingReport, lambda report: report.digest == digest, f"{name} was not trained in this home")
 
 
 def _chosen(receipts: ReceiptStore, latest: TrainingReport) -> TrainingReport:
-    choice = receipts.find_any(SeedChoice, lambda found: latest.digest in found.policies)
+    choice = receipts.find_any(SeedChoice, lambda seed_choice: latest.digest in seed_choice.policies)
     if choice is None or choice.policy_digest == latest.digest:
         return latest
     hint = f"the policy that training seeds were chosen for, {choice.policy_digest[:12]}, has no receipt"
-    return receipts.find(TrainingReport, lambda found: found.digest == choice.policy_digest, hint)
+    return receipts.find(TrainingReport, lambda report: report.digest == choice.policy_digest, hint)
 
 
 def artifacts_are_intact(container: Container, receipt: Receipt) -> bool:

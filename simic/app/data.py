@@ -118,7 +118,7 @@ def compare_snapshots(container: Container, a: str, b: str, examples: int) -> Sn
     limits = container.config.curate
     folders = index.find_folder(container.home, a), index.find_folder(container.home, b)
     with scratch_dir(container.home, "diff-") as tmp, container.progress.task("compare", 1) as advance:
-        found = compare(
+        difference = compare(
             *folders,
             tmp=tmp,
             examples=examples,
@@ -126,7 +126,7 @@ def compare_snapshots(container: Container, a: str, b: str, examples: int) -> Sn
             threads=limits.threads,
         )
         advance(1)
-    return found
+    return difference
 
 
 def verify_snapshots(container: Container, digests: Sequence[str]) -> list[SnapshotCheck]:

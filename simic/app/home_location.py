@@ -91,19 +91,22 @@ def examine_place(home: Home, at: datetime, *, is_repair: bool) -> Iterator[Chec
     except SimicError as error:
         yield damaged(_NAME, str(error), "see the message")
         return
-    foreign = [one.found for one in mlflow if one.wanted is None]
+    foreign = [location.found for location in mlflow if location.wanted is None]
     count = len(mlflow) - len(foreign) + len(results)
     if foreign:
-        found = f"{len(foreign)} addresses in MLflow's database are outside the home: {summarise(foreign)}"
-        yield damaged(_NAME, found, "simic did not make them: move those experiments or runs in MLflow")
+        summary = f"{len(foreign)} addresses in MLflow's database are outside the home: {summarise(foreign)}"
+        yield damaged(_NAME, summary, "simic did not make them: move those experiments or runs in MLflow")
     if not count:
         if not foreign:
             yield healthy(_NAME, f"{home.root}; no record of MLflow or Prefect points elsewhere")
         return
-    examples = [*(one.found for one in mlflow if one.wanted is not None), *(one.path for one in results)]
-    found = f"{count} records of MLflow and Prefect name an earlier place of this home: {summarise(examples)}"
+    examples = [
+        *(location.found for location in mlflow if location.wanted is not None),
+        *(result.path for result in results),
+    ]
+    summary = f"{count} records of MLflow and Prefect name an earlier place of this home: {summarise(examples)}"
     if not is_repair:
-        yield repairable(_NAME, found, "rewrite them, as the next command that writes does")
+        yield repairable(_NAME, summary, "rewrite them, as the next command that writes does")
         return
     settle(home, at, is_forced=True)
-    yield repaired(_NAME, found, f"rewritten to {home.root}; the line in {MOVES_LEDGER} says so")
+    yield repaired(_NAME, summary, f"rewritten to {home.root}; the line in {MOVES_LEDGER} says so")

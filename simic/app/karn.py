@@ -56,7 +56,7 @@ def resolve_training(container: Container, name: str | None) -> KarnReport:
         return container.receipts.read(KarnReport, Path(name))
     digest = container.karns.named(name).digest
     return container.receipts.find(
-        KarnReport, lambda found: found.digest == digest, f"Karn {name} was not trained in this home"
+        KarnReport, lambda report: report.digest == digest, f"Karn {name} was not trained in this home"
     )
 
 

@@ -136,13 +136,13 @@ class Keys:
                 f"there ({HOW_TO_MAKE}), or unset it to use a key of this home"
             )
         is_countersigned = False
-        found = find_revoked(self._home, self._keyring)
-        if found.lines or found.directories:
+        affected = find_revoked(self._home, self._keyring)
+        if affected.lines or affected.directories:
             steps.append(
                 "`simic keys reseal` lists what the revoked key signed and the journal of promotions names; with --yes "
                 "the present key signs it again. Until then neither is trusted, the champion included"
             )
-        if not found.lines and signer.key_id != revoked:
+        if not affected.lines and signer.key_id != revoked:
             reason = "the signing key was rotated" if revoked is None else f"key {revoked} was revoked"
             is_countersigned = countersign(self._container, signer, reason)
         return KeyChange(
@@ -170,15 +170,15 @@ class Keys:
 
     def _resolve(self, name: str, own: Signer | None) -> str:
         known = {*self._keyring.lying(), *self._keyring.revocations().by_key, *([own.key_id] if own else [])}
-        found = sorted(key_id for key_id in known if key_id.startswith(name))
+        matches = sorted(key_id for key_id in known if key_id.startswith(name))
         if KEY_ID.fullmatch(name):
             return name  # may be a key that was never here: it must not be trusted if it appears later
-        if len(name) < PREFIX_CHARACTERS or len(found) != 1:
+        if len(name) < PREFIX_CHARACTERS or len(matches) != 1:
             raise ConfigError(
                 f"{name!r} is not a key: expected 16 hex characters, or the first {PREFIX_CHARACTERS} or more of one "
                 f"known key; known keys: {', '.join(sorted(known)) or 'none'}"
             )
-        return found[0]
+        return matches[0]
 
     def _public_bytes(self, key_id: str, own: Signer | None) -> bytes | None:
         if own is not None and own.key_id == key_id:

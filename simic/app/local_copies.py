@@ -58,8 +58,8 @@ class LocalCopies:
     def _can_write(self, path: Path) -> bool:
         """Return whether this process may write the copy, the lock and the unfinished copy."""
         places = (path.parent, self._home.locks, self._home.tmp)
-        found = (next(folder for folder in (place, *place.parents) if folder.exists()) for place in places)
-        return all(os.access(folder, os.W_OK | os.X_OK) for folder in found)
+        folders = (next(folder for folder in (place, *place.parents) if folder.exists()) for place in places)
+        return all(os.access(folder, os.W_OK | os.X_OK) for folder in folders)
 
     def _refuse(self, path: Path, digest: str) -> None:
         """Raise the error for a copy that nobody can replace here; return if another process has just replaced it."""

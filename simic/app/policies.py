@@ -117,12 +117,12 @@ class Policies:
         """
         if name == CHAMPION or name.startswith(REFERENCE_PREFIX):
             return self.fetch(CHAMPION_REFERENCE if name == CHAMPION else name)
-        if (found := locate(self._home, name)) is not None:
-            path = found.path
-            if found.reference is not None and (path is None or not self._copies.is_as_sealed(path, found.digest)):
-                path = self.fetch(found.reference)
-            path = path or self._home.policies / found.digest
-            self.check(path, found.digest)
+        if (named := locate(self._home, name)) is not None:
+            path = named.path
+            if named.reference is not None and (path is None or not self._copies.is_as_sealed(path, named.digest)):
+                path = self.fetch(named.reference)
+            path = path or self._home.policies / named.digest
+            self.check(path, named.digest)
             return path
         if "/" in name:  # a bare word is never a directory, so that a folder of that name cannot hide a controller
             self.check(require_path(name))

@@ -43,15 +43,17 @@ def rewrite_results(home: Home) -> int:
     rows, files = list(_rows_elsewhere(home)), list(_files_elsewhere(home))
     if rows:
         with writing(home.prefect_database) as connection:
-            for one in rows:
-                record = {**one.record, "storage_key": _here(one.path, home)}
+            for result in rows:
+                record = {**result.record, "storage_key": _here(result.path, home)}
                 connection.execute(
-                    f'UPDATE "{one.table}" SET data = ? WHERE id = ?',  # noqa: S608 - names of ours
-                    (json.dumps(record), one.row),
+                    f'UPDATE "{result.table}" SET data = ? WHERE id = ?',  # noqa: S608 - names of ours
+                    (json.dumps(record), result.row),
                 )
-    for one in files:
-        metadata = {**one.record["metadata"], "storage_key": _here(one.path, home)}
-        _replace(_storage(home) / one.row, json.dumps({**one.record, "metadata": metadata}, separators=(",", ":")))
+    for result in files:
+        metadata = {**result.record["metadata"], "storage_key": _here(result.path, home)}
+        _replace(
+            _storage(home) / result.row, json.dumps({**result.record, "metadata": metadata}, separators=(",", ":"))
+        )
     return len(rows) + len(files)
 
 
@@ -92,10 +94,10 @@ def _files_elsewhere(home: Home) -> Iterator[StoredResult]:
 def _record(text: str | bytes) -> dict[str, Any] | None:
     """Return a JSON object, or None for anything else, which another program wrote."""
     try:
-        found = json.loads(text)
+        record = json.loads(text)
     except (ValueError, RecursionError):
         return None
-    return found if isinstance(found, dict) else None
+    return record if isinstance(record, dict) else None
 
 
 def _replace(path: Path, text: str) -> None:

@@ -71,7 +71,7 @@ def resolve_validation(container: Container, path: Path | None, model: str = MOD
         newest = container.receipts.latest(ValidationReport, hint)
         if newest.model == model:
             return newest
-        return container.receipts.find(ValidationReport, lambda found: found.model == model, hint)
+        return container.receipts.find(ValidationReport, lambda validation: validation.model == model, hint)
     report = container.receipts.read(ValidationReport, path)
     if report.model != model:
         raise ConfigError(f"{path} judges {report.model}, expected {model}: give --model {report.model}")
@@ -124,7 +124,7 @@ def record(
     training = _training_of(receipts, report)
     snapshot = receipts.find(
         SnapshotManifest,
-        lambda found: found.digest == report.snapshot_digest,
+        lambda manifest: manifest.digest == report.snapshot_digest,
         f"the snapshot of {policy} has none. Restore it to data/receipts/curate, or run `simic curate` again",
     )
     if training.config_digest != own.config_digest:
@@ -148,15 +148,15 @@ def _training_of(receipts: ReceiptStore, report: ValidationReport) -> Trained:
     """Return the training of what a report judges."""
     hint = f"{judged_name(report.model, report.policy_digest)} has none. Restore it to data/receipts, or train again"
     if report.model == KARN:
-        return receipts.find(KarnReport, lambda found: found.digest == report.policy_digest, hint)
-    return receipts.find(TrainingReport, lambda found: found.digest == report.policy_digest, hint)
+        return receipts.find(KarnReport, lambda training: training.digest == report.policy_digest, hint)
+    return receipts.find(TrainingReport, lambda training: training.digest == report.policy_digest, hint)
 
 
 def _choice_of(container: Container, training: Trained) -> SeedChoice | None:
     """Return the choice among training seeds that made this policy the candidate; None if there was none."""
     if container.config.train.seeds == 1 or isinstance(training, KarnReport):
         return None
-    return container.receipts.find_any(SeedChoice, lambda found: found.policy_digest == training.digest)
+    return container.receipts.find_any(SeedChoice, lambda choice: choice.policy_digest == training.digest)
 
 
 def stage(
@@ -300,9 +300,9 @@ def verify(container: Container, reference: str) -> Seal:
     digest: str | None = None
     if reference == CHAMPION:
         reference = CHAMPION_REFERENCE
-    if (found := locate(container.home, reference)) is not None:
-        digest = found.digest
-        reference = found.reference or str(container.home.policies / digest)
+    if (named := locate(container.home, reference)) is not None:
+        digest = named.digest
+        reference = named.reference or str(container.home.policies / digest)
     if not reference.startswith(REFERENCE_PREFIX):
         return container.policies.seal(require_path(reference), digest)
     registry = container.registry_of(KARN if reference.startswith(f"{REFERENCE_PREFIX}{KARN}") else MODEL_NAME)

@@ -106,20 +106,20 @@ class ReceiptStore:
             ConfigError: if no receipt fits; ``hint`` says what to do then.
             IntegrityError: if the seal of the receipt is broken; an older one does not replace it.
         """
-        found = self.find_any(kind, is_wanted)
-        if found is None:
+        receipt = self.find_any(kind, is_wanted)
+        if receipt is None:
             raise ConfigError(f"no {_stage(kind)} receipt under {self._directory} fits: {hint}")
-        return found
+        return receipt
 
     def find_any(self, kind: type[R], is_wanted: Callable[[R], bool]) -> R | None:
         """Return what ``find`` does, or None if no receipt fits."""
         for path in self._paths(kind)[::-1]:
             try:
                 record = _load(path, kind)
-                found = _receipt(kind, record, path)
+                receipt = _receipt(kind, record, path)
             except ContractError:
                 continue  # it cannot be the wanted receipt, and the doctor reports it
-            if is_wanted(found):
+            if is_wanted(receipt):
                 return self._verified(kind, record, path)
         return None
 
@@ -157,13 +157,13 @@ class ReceiptStore:
 
         A receipt given by the path of another home keeps that home's paths if this home lacks the artifacts.
         """
-        found = self._unsealed(kind, record, path)
-        here, location = placed(found, self._home), path.resolve()
+        receipt = self._unsealed(kind, record, path)
+        here, location = placed(receipt, self._home), path.resolve()
         if location.is_relative_to(self._directory) or not isinstance(here, SnapshotManifest | TrainingReport):
             return here
         if Path(here.path).exists() or len(location.parents) < _DEPTH:
             return here
-        return found if _is_absolute(found) else placed(found, Home(location.parents[_DEPTH - 1]))
+        return receipt if _is_absolute(receipt) else placed(receipt, Home(location.parents[_DEPTH - 1]))
 
     def _unsealed(self, kind: type[R], record: dict[str, Any], path: Path) -> R:
         if kind not in SEALED:
@@ -179,8 +179,8 @@ class ReceiptStore:
     def contains(self, receipt: Receipt) -> bool:
         """Return whether exactly this receipt is stored, with a valid seal if its kind is sealed."""
         wanted, kind = receipt.model_dump(mode="json"), type(receipt)
-        found = (self._valid(kind, path) for path in self._paths(kind, content_digest(receipt)[:12]))
-        return any(one is not None and one.model_dump(mode="json") == wanted for one in found)
+        receipts = (self._valid(kind, path) for path in self._paths(kind, content_digest(receipt)[:12]))
+        return any(stored is not None and stored.model_dump(mode="json") == wanted for stored in receipts)
 
     def check_seals(self) -> Iterator[tuple[Path, SimicError | None]]:
         """Yield every receipt that must be sealed, with the error its check raised."""

@@ -88,25 +88,25 @@ def reseal(container: Container, *, is_dry_run: bool, head: str | None = None) -
     signer = load_signer(container.home.keys, os.environ)
     before = PromotionJournal(container.home.ledger, container.keyring).read_unvouched().head or ""
     with registry_lock(container.home):
-        found = find_revoked(container.home, container.keyring)
+        revoked = find_revoked(container.home, container.keyring)
         if not is_dry_run:
-            _check_shown(found, head if head is not None else before)
+            _check_shown(revoked, head if head is not None else before)
             journal = PromotionJournal(container.home.ledger, container.keyring, lambda: signer)
-            if found.lines or journal.unnamed():
-                numbers = ", ".join(str(one.number) for one in found.lines)
+            if revoked.lines or journal.unnamed():
+                numbers = ", ".join(str(signed.number) for signed in revoked.lines)
                 reason = (
                     f"lines {numbers} were looked at" if numbers else "keys were revoked that the journal did not name"
                 )
-                journal.countersign(reason, container.clock(), found.history)
-            for path, digest in found.directories.items():
+                journal.countersign(reason, container.clock(), revoked.history)
+            for path, digest in revoked.directories.items():
                 seal(path, signer, digest)
     return Resealing(
         is_done=not is_dry_run,
         signing_key=signer.key_id,
-        head=found.history.head,
-        lines=[_vouched(one) for one in found.lines],
-        directories=[str(path) for path in found.directories],
-        left=found.left,
+        head=revoked.history.head,
+        lines=[_vouched(signed) for signed in revoked.lines],
+        directories=[str(path) for path in revoked.directories],
+        left=revoked.left,
     )
 
 
@@ -127,8 +127,8 @@ def countersign(container: Container, signer: Signer, reason: str) -> bool:
         return True
 
 
-def _check_shown(found: Revoked, head: str) -> None:
-    present = found.history.head or ""
+def _check_shown(revoked: Revoked, head: str) -> None:
+    present = revoked.history.head or ""
     if not present.startswith(head) or (present and not head):
         raise IntegrityError(
             f"the journal of promotions ended with the line of SHA-256 {_short(head)} when it was shown, and ends now "
@@ -152,17 +152,17 @@ def registry_lock(home: Home) -> Iterator[None]:
         yield
 
 
-def _vouched(one: Signed) -> VouchedLine:
-    entry = one.line if isinstance(one.line, PromotionEntry) else None
+def _vouched(signed: Signed) -> VouchedLine:
+    entry = signed.line if isinstance(signed.line, PromotionEntry) else None
     return VouchedLine(
-        line=one.number,
-        operation=str(getattr(one.line.operation, "value", one.line.operation)),
+        line=signed.number,
+        operation=str(getattr(signed.line.operation, "value", signed.line.operation)),
         phase=None if entry is None else entry.phase.value,
         target=None if entry is None else entry.target,
         digest=None if entry is None else entry.digest,
-        at=one.line.at,
-        reason=one.line.reason,
-        key_id=one.key_id,
+        at=signed.line.at,
+        reason=signed.line.reason,
+        key_id=signed.key_id,
     )
 
 

@@ -64,15 +64,15 @@ def status(home: Home, now: datetime) -> RolloutStatus | None:
     if update is None or update.rollout is None:
         return None
     plan = update.rollout
-    found = _rate(home, update.digest, update.issued_at, now)
-    verdict = _verdict(found, plan)
+    rate = _rate(home, update.digest, update.issued_at, now)
+    verdict = _verdict(rate, plan)
     ends_at = update.issued_at + timedelta(hours=plan.hours)
     return RolloutStatus(
         update=update,
         judged_at=now,
         ends_at=ends_at,
         is_over=now >= ends_at,
-        policy=found,
+        policy=rate,
         baseline=_rate(home, plan.baseline, update.issued_at, now),
         verdict=verdict,
     )
@@ -88,24 +88,24 @@ def advance(container: Container) -> tuple[RolloutStatus | None, PublicationRece
         TransientError: the champion changed meanwhile, or the bus is away; nothing was done, or the update waits.
         RolloutFailedError: the policy failed and was rolled back.
     """
-    found = status(container.home, container.clock())
-    if found is None:
+    rollout = status(container.home, container.clock())
+    if rollout is None:
         return None, None
-    update, plan = found.update, found.plan
+    update, plan = rollout.update, rollout.plan
     champion = container.registry.champion()
     if champion is None or champion.digest != update.digest:  # rolled back or replaced, and not published yet
         return None, publish_champion(container)
-    text = f"rollout of {update.policy_name} {update.version} to {plan.share:.0%}: {found.told()}"
-    if found.verdict is RolloutVerdict.FAILING:
+    text = f"rollout of {update.policy_name} {update.version} to {plan.share:.0%}: {rollout.told()}"
+    if rollout.verdict is RolloutVerdict.FAILING:
         former, publication = _end(container, champion, text)
         raise RolloutFailedError(
             f"{text}. It was rolled back: {publication.update.version} (version {former}) is champion and published"
         )
-    if found.verdict is not RolloutVerdict.PASSING:
+    if rollout.verdict is not RolloutVerdict.PASSING:
         raise RolloutWaitsError(f"{text}; it goes on until the evidence is sufficient. Nothing was sent")
-    if not found.is_over:
-        raise RolloutWaitsError(f"{text}; it goes on until {found.ends_at.isoformat()}. Nothing was sent")
-    return found, publish_champion(container, is_for_all=True, expected=champion)
+    if not rollout.is_over:
+        raise RolloutWaitsError(f"{text}; it goes on until {rollout.ends_at.isoformat()}. Nothing was sent")
+    return rollout, publish_champion(container, is_for_all=True, expected=champion)
 
 
 def abort(container: Container, reason: str) -> PublicationReceipt:
@@ -137,16 +137,16 @@ def _end(container: Container, champion: PolicyVersion, reason: str) -> tuple[in
     return former.number, publish_champion(container)
 
 
-def _verdict(found: SuccessRate, plan: RolloutPlan) -> RolloutVerdict:
+def _verdict(rate: SuccessRate, plan: RolloutPlan) -> RolloutVerdict:
     """Return what the evidence says; too little of it passes nothing."""
-    if found.share is None or found.lower is None or found.upper is None:
+    if rate.share is None or rate.lower is None or rate.upper is None:
         return RolloutVerdict.INSUFFICIENT
-    is_enough = found.episodes >= plan.min_episodes
-    if found.upper < plan.min_success or (is_enough and found.share < plan.min_success):
+    is_enough = rate.episodes >= plan.min_episodes
+    if rate.upper < plan.min_success or (is_enough and rate.share < plan.min_success):
         return RolloutVerdict.FAILING
     if not is_enough:
         return RolloutVerdict.INSUFFICIENT
-    least = binomial_interval(found.succeeded, found.episodes + found.open, _CONFIDENCE).lower
+    least = binomial_interval(rate.succeeded, rate.episodes + rate.open, _CONFIDENCE).lower
     return RolloutVerdict.PASSING if least >= plan.min_success else RolloutVerdict.UNDECIDED
 
 

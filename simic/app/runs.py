@@ -156,11 +156,11 @@ class Run:
             return trained[0]
         trained += [self.add(stages.train_seed(key, number, snapshot, previous, str(seed))) for seed in seeds]
         choice = self.add(stages.choose(key, number, trained))
-        chosen = next((one for one in trained if one.digest == choice.policy_digest), None)
+        chosen = next((report for report in trained if report.digest == choice.policy_digest), None)
         if chosen is None:
             raise IntegrityError(
                 f"the choice among training seeds of run {key.token} names policy {choice.policy_digest[:12]}, which "
-                f"is none of {', '.join(one.digest[:12] for one in trained)}; start the run again"
+                f"is none of {', '.join(report.digest[:12] for report in trained)}; start the run again"
             )
         return chosen
 
@@ -270,9 +270,9 @@ def describe(receipt: Receipt) -> str:
             stopped = f", {sum(receipt.stopped.values()):,} cut off early{_reasons(receipt.stopped)}"
             return f"{what}, {receipt.reports:,} reports{stopped if receipt.stopped else ''}{result}"
         case IngestReceipt():
-            found = [f"{receipt.landed:,} landed", f"{receipt.quarantined:,} refused{_reasons(receipt.reasons)}"]
+            phrases = [f"{receipt.landed:,} landed", f"{receipt.quarantined:,} refused{_reasons(receipt.reasons)}"]
             others = {"duplicate": receipt.duplicate, "dead-lettered": receipt.dead_lettered, "lost": receipt.lost}
-            return ", ".join([*found, *(f"{count:,} {name}" for name, count in others.items() if count)])
+            return ", ".join([*phrases, *(f"{count:,} {name}" for name, count in others.items() if count)])
         case SnapshotManifest():
             episodes = ", ".join(f"{count:,} {split}" for split, count in receipt.episodes.items())
             left_out = f"{receipt.rows_in - receipt.rows_out:,} left out{_reasons(receipt.rejected)}"
@@ -309,13 +309,13 @@ def describe(receipt: Receipt) -> str:
 
 
 def _reasons(counts: Mapping[str, int]) -> str:
-    found = sorted(((count, name) for name, count in counts.items() if count), key=lambda one: (-one[0], one[1]))
-    return f" ({', '.join(f'{count:,} {name}' for count, name in found)})" if found else ""
+    reasons = sorted(((count, name) for name, count in counts.items() if count), key=lambda pair: (-pair[0], pair[1]))
+    return f" ({', '.join(f'{count:,} {name}' for count, name in reasons)})" if reasons else ""
 
 
 def _differences(report: ValidationReport) -> str:
-    found: Sequence[str] = [
+    differences: Sequence[str] = [
         f"{estimate.mean:+.2f} over {name} (at least {estimate.lower:+.2f})"
         for name, estimate in report.differences.items()
     ]
-    return ", ".join(found) or "no comparison"
+    return ", ".join(differences) or "no comparison"

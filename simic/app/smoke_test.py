@@ -62,9 +62,9 @@ def _is_of_this_code(policy: Path, model: str) -> bool:
     from simic.controllers.network_files import CARD_NAME
 
     card = json.loads((policy / CARD_NAME).read_bytes())
-    found = (card.get("architecture"), card.get("feature_version")) if isinstance(card, dict) else None
+    declared = (card.get("architecture"), card.get("feature_version")) if isinstance(card, dict) else None
     architecture = karn.ARCHITECTURE if model == KARN else policy_files.ARCHITECTURE
-    return found is None or found == (architecture, FEATURE_VERSION)
+    return declared is None or declared == (architecture, FEATURE_VERSION)
 
 
 def _propose(folder: Path, sealed: dict[str, str], what: str) -> None:

@@ -94,36 +94,40 @@ class _Status:
         wanted = {"policy_digest": entry.digest, "ordinal": decision.judgement.ordinal}
         report = self._receipt(ValidationReport, wanted)
         gain = report and GainOn(set=report.trials.set, hosts=report.hosts, over=report.differences)
-        further = [] if report is None else [found for one in report.further if (found := _further(one)) is not None]
+        further = (
+            []
+            if report is None
+            else [further_gain for trials in report.further if (further_gain := _further(trials)) is not None]
+        )
         return JudgedOn(summary=entry.validation, ordinal=decision.judgement.ordinal, gain=gain, further=further)
 
     def _newest(self) -> NewestDecision | None:
         try:
-            found = newest_decision(self._container.home, self._container.keyring, self._model)
+            decision = newest_decision(self._container.home, self._container.keyring, self._model)
         except IntegrityError as error:
             self._leave_out("the newest decision of the gate", str(error))
             return None
-        if found is None:
+        if decision is None:
             return None
         return NewestDecision(
-            policy=found.policy_digest,
-            accepted=found.accepted,
-            unmet=[line.told() for line in found.unmet],
-            decided_at=found.finished_at,
+            policy=decision.policy_digest,
+            accepted=decision.accepted,
+            unmet=[line.told() for line in decision.unmet],
+            decided_at=decision.finished_at,
         )
 
     def _receipt(self, kind: type[R], fields: dict[str, Any]) -> R | None:
         """Return the last receipt with these fields; if there is none or it is not trusted, note that."""
         stage = kind.model_fields["stage"].default
         try:
-            found = self._container.receipts.find_with(kind, fields)
+            receipt = self._container.receipts.find_with(kind, fields)
         except IntegrityError as error:
             self._leave_out(f"the {stage} receipt", str(error))
             return None
-        if found is None:
+        if receipt is None:
             folder = self._container.home.receipts / str(stage)
             self._leave_out(f"the {stage} receipt", f"{folder} holds no readable one of this champion")
-        return found
+        return receipt
 
     def _leave_out(self, record: str, why: str) -> None:
         """Name a record that is not shown, with the first line of the reason, cut to what a contract holds."""
@@ -132,7 +136,7 @@ class _Status:
 
 def _further(report: TrialReport) -> GainOn | None:
     """Return the candidate's gain over never growing on a further set; None if it is not known with an interval."""
-    ours = next((one for one in report.controllers if one.controller == CANDIDATE), None)
+    ours = next((row for row in report.controllers if row.controller == CANDIDATE), None)
     if ours is None or ours.over_wait is None:
         return None
     return GainOn(set=report.set, hosts=len(report.host_keys), over={WAIT: ours.over_wait})

@@ -112,7 +112,11 @@ def collected_sets(config: RunConfig, *, is_first: bool) -> tuple[str, ...]:
     They are its own and, with train.start = distil, those of collect.further.
     """
     further = config.further_collections
-    return config.world.set, *(one.set for one in further if (one.branch_hosts if is_first else one.round_branch_hosts))
+    return config.world.set, *(
+        further_set.set
+        for further_set in further
+        if (further_set.branch_hosts if is_first else further_set.round_branch_hosts)
+    )
 
 
 def collect_round(
@@ -153,7 +157,10 @@ class _Drawn(NamedTuple):
 def _branched_hosts(config: RunConfig, set_name: str, *, is_first: bool) -> _Drawn:
     """Return the hosts of a set whose decisions are branched, before the first training run or in a round."""
     collected = config.collect
-    named = {one.set: one.branch_hosts if is_first else one.round_branch_hosts for one in collected.further}
+    named = {
+        further_set.set: further_set.branch_hosts if is_first else further_set.round_branch_hosts
+        for further_set in collected.further
+    }
     if set_name == config.world.set:
         own = collected.branch_hosts if is_first else collected.round_branch_hosts
         return _Drawn(config.world, max(own, named.get(set_name, 0)))
@@ -249,7 +256,7 @@ def train(
 
 def require_finished(*trained: TrainingReport) -> None:
     """Raise HopelessError if all of these trainings ended early because they were hopeless."""
-    stops = [one.stopped for one in trained if one.stopped is not None]
+    stops = [report.stopped for report in trained if report.stopped is not None]
     if stops and len(stops) == len(trained):
         what = "the training" if len(stops) == 1 else f"all {len(stops)} trainings"
         first = stops[0]
@@ -262,7 +269,7 @@ def require_finished(*trained: TrainingReport) -> None:
 
 def _warn_of_sets(receipt: TrainingReport, config: RunConfig) -> None:
     """Say which hosts a policy learned from that the settings do not name."""
-    named = {config.world.set, *(one.set for one in config.collect.further)}
+    named = {config.world.set, *(further_set.set for further_set in config.collect.further)}
     others = ", ".join(sorted({*receipt.sets} - named))
     if config.gate.evidence == REPORTS:
         return
@@ -378,7 +385,10 @@ def trial_inputs(container: Container) -> dict[str, Any]:
     further = {name: further_config(config, name) for name in further_sets(config)}
     return {
         **_inputs_of_set(config.world, comparison_specs(config, plans)[1]),
-        "further": {name: _inputs_of_set(one.world, further_specs(one, plans)[1]) for name, one in further.items()},
+        "further": {
+            name: _inputs_of_set(set_config.world, further_specs(set_config, plans)[1])
+            for name, set_config in further.items()
+        },
     }
 
 

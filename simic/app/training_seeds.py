@@ -31,9 +31,9 @@ def choose_seed(container: Container, trained: Sequence[TrainingReport]) -> Seed
     config, started_at = container.config, container.clock()
     hosts = validation_hosts(trained[0].snapshot_digest, config.world, config.trial)
     specs = {
-        row_of(one): learned_spec(Path(one.path), one.digest, container.home.keys)
-        for one in trained
-        if one.stopped is None
+        row_of(training): learned_spec(Path(training.path), training.digest, container.home.keys)
+        for training in trained
+        if training.stopped is None
     }
     with container.progress.task("trials of training seeds", len(hosts) * (len(specs) + 1)) as advance:
         report = run_trials(

@@ -52,11 +52,11 @@ def has_spans(read: Callable[[int], Iterable[Line]], spans: Sequence[Span], limi
 
 def _have(lines: Iterable[Line], spans: Sequence[Span]) -> bool:
     """Return whether ``lines`` have every span; those of earlier ledgers may include a line at which reading ends."""
-    found, last = [hashlib.sha256() for _ in spans], max(span.last for span in spans)
+    digests, last = [hashlib.sha256() for _ in spans], max(span.last for span in spans)
     for line in lines:
         if line.number > last:
             break
-        for span, digest in zip(spans, found, strict=True):
+        for span, digest in zip(spans, digests, strict=True):
             if span.first <= line.number <= span.last:
                 digest.update(line.data + b"\n")
-    return [digest.hexdigest() for digest in found] == [span.sha256 for span in spans]
+    return [digest.hexdigest() for digest in digests] == [span.sha256 for span in spans]

@@ -19,14 +19,14 @@ __all__ = ["contract_names", "example_of", "schema_of"]
 @cache
 def _contracts() -> dict[str, type[Contract]]:
     """Return every public contract of ``simic.contracts`` by name."""
-    found: dict[str, type[Contract]] = {}
+    contracts: dict[str, type[Contract]] = {}
     for module_info in pkgutil.iter_modules(simic.contracts.__path__):
         module = importlib.import_module(f"simic.contracts.{module_info.name}")
         for name in getattr(module, "__all__", ()):
             value = getattr(module, name)
             if isinstance(value, type) and issubclass(value, Contract) and value is not Contract:
-                found[name] = value
-    return found
+                contracts[name] = value
+    return contracts
 
 
 def contract_names() -> list[str]:

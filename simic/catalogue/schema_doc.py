@@ -201,14 +201,14 @@ def _nested_enums(model: type[BaseModel]) -> list[type[Enum]]:
 
 def _nested(model: type[BaseModel]) -> list[type[Any]]:
     """Yield every contract and enumeration within, each once, in order of appearance."""
-    found: dict[type[Any], None] = {}
+    kinds: dict[type[Any], None] = {}
     for info in model.model_fields.values():
         for kind in _named_types(info.annotation):
-            found.setdefault(kind)
+            kinds.setdefault(kind)
             if issubclass(kind, BaseModel):
                 for inner in _nested(kind):
-                    found.setdefault(inner)
-    return list(found)
+                    kinds.setdefault(inner)
+    return list(kinds)
 
 
 def _named_types(annotation: Any) -> Iterator[type[Any]]:

@@ -158,21 +158,21 @@ def ab(
         is_fresh=fresh,
         start=None if start is None else training.resolve_start(container, start),
     )
-    found = compare(container, request)
-    written = draw(found, drawn)
+    comparison = compare(container, request)
+    written = draw(comparison, drawn)
     if out is not None and drawn is not None:
         options: dict[str, object] = {"--seeds": seeds, "--hosts": hosts, "--seed": seed, "--set": world_set}
         options |= {"--split": split and split.value, "--snapshot": snapshot, "--start": start}
         options |= {"--against-first": against_first}
         options |= {"--plot": plot, "-o": override}
-        written.append(write_page(found, out, drawn, recipes, options))
-    emit(found, as_json, lambda console: console.print(*_tables(found), *written, sep="\n"))
-    show_run(log_recipes(container, found))  # last, because a store that fails shall lose no result
+        written.append(write_page(comparison, out, drawn, recipes, options))
+    emit(comparison, as_json, lambda console: console.print(*_tables(comparison), *written, sep="\n"))
+    show_run(log_recipes(container, comparison))  # last, because a store that fails shall lose no result
 
 
-def _tables(found: RecipeComparison) -> Iterator[object]:
-    for one in sections(found):
+def _tables(comparison: RecipeComparison) -> Iterator[object]:
+    for section in sections(comparison):
         yield from (
-            numbers_table(one.table, one.title, names=one.names),
-            *([Text("\n\n".join(one.notes))] if one.notes else []),
+            numbers_table(section.table, section.title, names=section.names),
+            *([Text("\n\n".join(section.notes))] if section.notes else []),
         )

@@ -49,7 +49,7 @@ class Section(NamedTuple):
 
 
 def write_page(
-    found: RecipeComparison, out: Path, figure: Path, recipes: Sequence[str], options: Mapping[str, object]
+    comparison: RecipeComparison, out: Path, figure: Path, recipes: Sequence[str], options: Mapping[str, object]
 ) -> str:
     """Write the page ``out``, with the plot ``figure`` and the command that makes both, and return the line about it.
 
@@ -57,89 +57,95 @@ def write_page(
     """
     words = ["simic", "ab", *recipes]
     for name, value in {**options, "--out": out}.items():
-        for one in value if isinstance(value, list) else [value]:
-            words += [] if one is None or one is False else [name] if one is True else [name, str(one)]
-    atomic_write(out, _page(found, shlex.join(words), os.path.relpath(figure, out.parent)).encode(), mode=0o644)
+        for argument in value if isinstance(value, list) else [value]:
+            words += (
+                [] if argument is None or argument is False else [name] if argument is True else [name, str(argument)]
+            )
+    atomic_write(out, _page(comparison, shlex.join(words), os.path.relpath(figure, out.parent)).encode(), mode=0o644)
     return f"wrote {out}"
 
 
-def _page(found: RecipeComparison, command: str, figure: str) -> str:
+def _page(comparison: RecipeComparison, command: str, figure: str) -> str:
     """Return the page in Markdown; ``figure`` is the path of the plot, relative to the page."""
     blocks = [
         "# Comparison of recipes",
-        _introduction(found),
+        _introduction(comparison),
         fenced(command),
         f"![Differences of each pair with their intervals]({quote(figure)})",
     ]
-    for one in sections(found):
-        blocks += [f"## {one.title}", markdown(one.table), *map(escape_markdown, one.notes)]
+    for section in sections(comparison):
+        blocks += [f"## {section.title}", markdown(section.table), *map(escape_markdown, section.notes)]
     return "\n\n".join(visible(block) for block in blocks) + "\n"
 
 
-def _introduction(found: RecipeComparison) -> str:
-    given = found.snapshot_digest
+def _introduction(comparison: RecipeComparison) -> str:
+    given = comparison.snapshot_digest
     learned = "each recipe collects its own experience" if given is None else f"all train on snapshot {short(given)}"
-    if found.start_digest is not None:
-        learned += f" from policy {short(found.start_digest)}"
+    if comparison.start_digest is not None:
+        learned += f" from policy {short(comparison.start_digest)}"
     return (
-        f"Each recipe is trained with {_seeds(found)}; {learned}. All policies are tried on the same hosts of set "
-        f"`{found.set}`, {found.hosts_per_family} of each family, from key {found.first_key} on. Returns and "
-        f"differences are in points. Code version {found.code_version}. This makes the page again:"
+        f"Each recipe is trained with {_seeds(comparison)}; {learned}. All policies are tried on the same hosts of set "
+        f"`{comparison.set}`, {comparison.hosts_per_family} of each family, from key {comparison.first_key} on. "
+        f"Returns and differences are in points. Code version {comparison.code_version}. This makes the page again:"
     )
 
 
-def sections(found: RecipeComparison) -> Iterator[Section]:
+def sections(comparison: RecipeComparison) -> Iterator[Section]:
     """Return the tables, those that answer the question first."""
-    count = f"{found.hosts_per_family} hosts of each family of set {found.set}"
-    yield Section(f"{_seeds(found)}, {count}".capitalize(), _recipes(found), 1, _failures(found))
-    if len(found.seeds) == 1:
-        yield Section("The policies of one training seed", pairs_table(found.policies), 3, (_ONE_SEED,))
+    count = f"{comparison.hosts_per_family} hosts of each family of set {comparison.set}"
+    yield Section(f"{_seeds(comparison)}, {count}".capitalize(), _recipes(comparison), 1, _failures(comparison))
+    if len(comparison.seeds) == 1:
+        yield Section("The policies of one training seed", pairs_table(comparison.policies), 3, (_ONE_SEED,))
         return
     unjudged = [
-        f"{one.recipe} against {one.against}: no verdict, {one.unjudged}." for one in found.pairs if one.unjudged
+        f"{pair.recipe} against {pair.against}: no verdict, {pair.unjudged}."
+        for pair in comparison.pairs
+        if pair.unjudged
     ]
-    notes = (*unjudged, f"{_NOTE}{_power(found)}")
-    yield Section("Recipes, paired by training seed and host", _pairs(found), 3, notes)
-    yield Section("By training seed, paired by host", _by_seed(found), 2, ())
-    yield Section("By family, paired by training seed and host", _by_family(found), 2, ())
+    notes = (*unjudged, f"{_NOTE}{_power(comparison)}")
+    yield Section("Recipes, paired by training seed and host", _pairs(comparison), 3, notes)
+    yield Section("By training seed, paired by host", _by_seed(comparison), 2, ())
+    yield Section("By family, paired by training seed and host", _by_family(comparison), 2, ())
 
 
-def _seeds(found: RecipeComparison) -> str:
-    count = len(found.seeds)
-    return f"{count} training seeds from {found.seeds[0]} on" if count > 1 else f"training seed {found.seeds[0]}"
+def _seeds(comparison: RecipeComparison) -> str:
+    count = len(comparison.seeds)
+    return (
+        f"{count} training seeds from {comparison.seeds[0]} on" if count > 1 else f"training seed {comparison.seeds[0]}"
+    )
 
 
-def _failures(found: RecipeComparison) -> tuple[str, ...]:
+def _failures(comparison: RecipeComparison) -> tuple[str, ...]:
     return tuple(
-        f"{one.name}: seed {own.seed} failed: {own.failure}"
-        for one in found.recipes
-        for own in one.policies
+        f"{recipe.name}: seed {own.seed} failed: {own.failure}"
+        for recipe in comparison.recipes
+        for own in recipe.policies
         if own.failure
     )
 
 
-def _recipes(found: RecipeComparison) -> Table:
-    names = list(dict.fromkeys(name for one in found.recipes for name in one.settings))
+def _recipes(comparison: RecipeComparison) -> Table:
+    names = list(dict.fromkeys(name for recipe in comparison.recipes for name in recipe.settings))
     shown = names if len(names) <= _MOST_SETTINGS else []
     rows: list[tuple[str, ...]] = [
         (
-            one.name,
-            *(one.settings.get(name, "-") for name in shown),
-            f"{one.mean_return:.1f}",
-            f"{one.over_wait:+.1f}",
-            "-" if one.spread is None else f"{one.spread:.2f}",
-            percent(one.test_accuracy),
-            f"{one.parameters:.0f}",
-            percent(one.extra_compute),
-            f"{one.train_s:.1f}",
-            str(sum(own.failure is not None for own in one.policies)),
+            recipe.name,
+            *(recipe.settings.get(name, "-") for name in shown),
+            f"{recipe.mean_return:.1f}",
+            f"{recipe.over_wait:+.1f}",
+            "-" if recipe.spread is None else f"{recipe.spread:.2f}",
+            percent(recipe.test_accuracy),
+            f"{recipe.parameters:.0f}",
+            percent(recipe.extra_compute),
+            f"{recipe.train_s:.1f}",
+            str(sum(own.failure is not None for own in recipe.policies)),
         )
-        for one in found.recipes
+        for recipe in comparison.recipes
     ]
     return Table(("recipe", *shown, *_COST_HEADER), rows)
 
 
-def _pairs(found: RecipeComparison) -> Table:
+def _pairs(comparison: RecipeComparison) -> Table:
     rows: list[tuple[str, ...]] = [
         (
             pair.recipe,
@@ -151,28 +157,30 @@ def _pairs(found: RecipeComparison) -> Table:
             f"{pair.probability_of_improvement:.2f}",
             f"{pair.effect:+.2f}",
         )
-        for pair in found.pairs
+        for pair in comparison.pairs
     ]
     return Table(_PAIR_HEADER, rows)
 
 
-def _power(found: RecipeComparison) -> str:
-    if found.least_p <= LEVEL:
+def _power(comparison: RecipeComparison) -> str:
+    if comparison.least_p <= LEVEL:
         return ""
     return (
-        f" {len(found.seeds)} training seeds cannot show a difference: the smallest adjusted p is {found.least_p:.2f}; "
-        "give more --seeds."
+        f" {len(comparison.seeds)} training seeds cannot show a difference: the smallest adjusted p is "
+        f"{comparison.least_p:.2f}; give more --seeds."
     )
 
 
-def _by_seed(found: RecipeComparison) -> Table:
-    rows: list[tuple[str, ...]] = [(pair.recipe, pair.against, *map(interval, pair.by_seed)) for pair in found.pairs]
-    return Table(("recipe", "against", *(f"seed {seed}" for seed in found.seeds)), rows)
-
-
-def _by_family(found: RecipeComparison) -> Table:
-    names = list(found.pairs[0].by_family)
+def _by_seed(comparison: RecipeComparison) -> Table:
     rows: list[tuple[str, ...]] = [
-        (pair.recipe, pair.against, *(interval(pair.by_family[name]) for name in names)) for pair in found.pairs
+        (pair.recipe, pair.against, *map(interval, pair.by_seed)) for pair in comparison.pairs
+    ]
+    return Table(("recipe", "against", *(f"seed {seed}" for seed in comparison.seeds)), rows)
+
+
+def _by_family(comparison: RecipeComparison) -> Table:
+    names = list(comparison.pairs[0].by_family)
+    rows: list[tuple[str, ...]] = [
+        (pair.recipe, pair.against, *(interval(pair.by_family[name]) for name in names)) for pair in comparison.pairs
     ]
     return Table(("recipe", "against", *names), rows)

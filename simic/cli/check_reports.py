@@ -125,8 +125,8 @@ def _names(given: str) -> list[str]:
             return [given]
         waiting = folder / FIELD_REPORTS / "incoming"
         within = waiting if waiting.is_dir() else folder
-        found = [one for one in within.iterdir() if one.name.endswith(SUFFIXES) and not one.name.startswith(".")]
-        if not found:
+        paths = [path for path in within.iterdir() if path.name.endswith(SUFFIXES) and not path.name.startswith(".")]
+        if not paths:
             landed = (
                 f". Reports that an ingest has read lie in {waiting.parent / 'done'}; name that folder to check them"
             )
@@ -135,7 +135,7 @@ def _names(given: str) -> list[str]:
                 f"{landed if within == waiting else ''}"
             )
         # A file is newer than those whose reports it continues, so few reports have to wait for earlier ones.
-        return [str(one) for one in sorted(found, key=lambda one: (one.stat().st_mtime_ns, one.name))]
+        return [str(path) for path in sorted(paths, key=lambda path: (path.stat().st_mtime_ns, path.name))]
     except (OSError, ValueError) as error:
         raise ConfigError(f"FILE: cannot read {given}: {getattr(error, 'strerror', None) or error}") from error
 
@@ -187,12 +187,12 @@ def _opened(name: str) -> Iterator[_Source]:
     except (OSError, ValueError) as error:
         raise ConfigError(f"FILE: cannot read {name}: {getattr(error, 'strerror', error)}") from error
     with file:
-        found = os.fstat(file.fileno())
-        source = _Source(name, file, found.st_size if stat.S_ISREG(found.st_mode) else None)
-        if found.st_size < LEAST_BYTES:
+        status = os.fstat(file.fileno())
+        source = _Source(name, file, status.st_size if stat.S_ISREG(status.st_mode) else None)
+        if status.st_size < LEAST_BYTES:
             yield source
             return
-        with show_progress().task("check, MB", found.st_size // _MEGABYTE) as source.advance:
+        with show_progress().task("check, MB", status.st_size // _MEGABYTE) as source.advance:
             yield source
 
 

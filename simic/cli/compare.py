@@ -132,28 +132,28 @@ def compare(
     if plot is not None:
         check_plot(plot)
     arms = [_newest(container, arm) if is_recipe(arm) else arm for arm in arms]
-    found = (
+    compared = (
         comparison.compare_until_decided(container, arms, split or Split.TEST)
         if until_decided
         else comparison.compare(container, arms, keys, split or Split.TEST)
     )
-    written = draw(found, plot)
-    title = f"{len(found.trials.host_keys)} hosts of set {found.trials.set}, paired by host"
+    written = draw(compared, plot)
+    title = f"{len(compared.trials.host_keys)} hosts of set {compared.trials.set}, paired by host"
     emit(
-        found,
+        compared,
         as_json,
         lambda console: console.print(
-            numbers_table(pairs_table(found.pairs), title, names=3),
-            _note(found),
-            *([SCORED_NOTE] if any(pair.scored_by == "test" for pair in found.pairs) else []),
-            numbers_table(_families(found.pairs), "By family, paired by host", names=2),
-            cost_table(found.trials),
-            *search_table(found.trials),
+            numbers_table(pairs_table(compared.pairs), title, names=3),
+            _note(compared),
+            *([SCORED_NOTE] if any(pair.scored_by == "test" for pair in compared.pairs) else []),
+            numbers_table(_families(compared.pairs), "By family, paired by host", names=2),
+            cost_table(compared.trials),
+            *search_table(compared.trials),
             *written,
             sep="\n",
         ),
     )
-    show_run(log_compared(container, found))  # last, because a store that fails shall lose no result
+    show_run(log_compared(container, compared))  # last, because a store that fails shall lose no result
 
 
 def _newest(container: Container, arm: str) -> str:
@@ -163,8 +163,8 @@ def _newest(container: Container, arm: str) -> str:
     return newest_policy(container, recipe.config, recipe.name)
 
 
-def _note(found: Comparison) -> str:
-    stop = found.sequential
+def _note(comparison: Comparison) -> str:
+    stop = comparison.sequential
     if stop is None:
         return _NOTE
     state = "every pair is decided" if stop.is_decided else "not every pair is decided"
@@ -206,10 +206,10 @@ def show_run(run_id: str | None) -> None:
         stderr().print(f"MLflow run: {run_id}")
 
 
-def draw(found: Comparison | RecipeComparison, plot: Path | None) -> list[str]:
+def draw(compared: Comparison | RecipeComparison, plot: Path | None) -> list[str]:
     """Draw a comparison if a file is named, and return the line that says so."""
     if plot is None:
         return []
     from simic.validation.comparison_plot import draw_comparison  # loads matplotlib
 
-    return [f"wrote {draw_comparison(found, plot)}"]
+    return [f"wrote {draw_comparison(compared, plot)}"]

@@ -157,18 +157,18 @@ def _json(value: object, indent: int | None = None) -> str:
 
 def parse_overrides(pairs: Sequence[str]) -> dict[str, Any]:
     """Return ``section.key=value`` pairs as a flat mapping; values are JSON, or else text."""
-    found: dict[str, Any] = {}
+    overrides: dict[str, Any] = {}
     for pair in pairs:
         name, separator, value = pair.partition("=")
         if not separator or not name:
             raise ConfigError(f"--override expects section.key=value, found {pair!r}")
         try:
-            found[name.strip()] = json.loads(value)
+            overrides[name.strip()] = json.loads(value)
         except json.JSONDecodeError:
-            found[name.strip()] = value
-        if "\\u0000" in json.dumps(found[name.strip()]):
+            overrides[name.strip()] = value
+        if "\\u0000" in json.dumps(overrides[name.strip()]):
             raise ConfigError(f"--override {name.strip()}: a value may not hold the character NUL")
-    return found
+    return overrides
 
 
 def _report_bug(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:

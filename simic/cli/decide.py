@@ -83,12 +83,12 @@ def _read(name: str) -> dict[str, Any]:
         raise ContractError(f"{name}: expected at most {MOST_BYTES} bytes, found more")
     from simic.api.wire import parse_object  # it loads the packages of ingestion
 
-    found = parse_object(content, name)
-    if not set(_FIELDS) <= set(found):
+    asked = parse_object(content, name)
+    if not set(_FIELDS) <= set(asked):
         raise ContractError(
-            f"{name}: expected an object with the fields {' and '.join(_FIELDS)}, found {sorted(found)}"
+            f"{name}: expected an object with the fields {' and '.join(_FIELDS)}, found {sorted(asked)}"
         )
-    return found
+    return asked
 
 
 def _bytes_of(name: str) -> bytes:
@@ -105,11 +105,11 @@ def _show(console: Console, explanation: Explanation, *, is_full: bool) -> None:
     console.print(_words(explanation.action))
     if not is_full:
         return
-    for one in explanation.out_of_range or ():
-        console.print(f"unlike the policy's training: {one}")
+    for measurement in explanation.out_of_range or ():
+        console.print(f"unlike the policy's training: {measurement}")
     console.print(f"value: {explanation.value:.2f} points of return from here on")
     for head, choices in explanation.heads.items():
-        shares = ", ".join(f"{one.choice} {one.probability:.1%}" for one in choices)
+        shares = ", ".join(f"{choice.choice} {choice.probability:.1%}" for choice in choices)
         console.print(f"{head.value}: {shares}")
     for other in explanation.alternatives:
         console.print(f"{other.probability:6.1%}  {_words(other.action)}")

@@ -81,31 +81,31 @@ def diff_policies(
     from simic.app.comparisons.policy_difference import DifferenceChoice, compare_policies, log_difference
 
     choice = DifferenceChoice(first, second, snapshot, episodes, grown, out)
-    found = compare_policies(container, choice)
-    emit(found.report, as_json, lambda console: console.print(*_page(found), sep="\n"))
-    show_run(log_difference(container, found))  # last, because a store that fails shall lose no result
+    compared = compare_policies(container, choice)
+    emit(compared.report, as_json, lambda console: console.print(*_page(compared), sep="\n"))
+    show_run(log_difference(container, compared))  # last, because a store that fails shall lose no result
 
 
 def _page(compared: Compared) -> list[object]:
-    found = compared.report
+    report = compared.report
     from simic.validation.difference_page import share_text  # loads matplotlib
 
     title = (
-        f"{found.first} and {found.second}: {found.states} states of {found.episodes} episodes, snapshot "
-        f"{short(found.snapshot_digest)}"
+        f"{report.first} and {report.second}: {report.states} states of {report.episodes} episodes, snapshot "
+        f"{short(report.snapshot_digest)}"
     )
     rows: list[tuple[str, ...]] = [
-        ("all", "all", str(found.states), share_text(found.disagreement), f"{found.other_choice:.1%}"),
+        ("all", "all", str(report.states), share_text(report.disagreement), f"{report.other_choice:.1%}"),
         *(
             (group.by, group.name, str(group.states), share_text(group.disagreement), f"{group.other_choice:.1%}")
-            for group in found.groups
+            for group in report.groups
         ),
     ]
-    changes: list[tuple[str, ...]] = [(one.first, one.second, f"{one.share:.1%}") for one in found.changes]
+    changes: list[tuple[str, ...]] = [(change.first, change.second, f"{change.share:.1%}") for change in report.changes]
     shown: list[object] = [
         numbers_table(Table(("states", "name", "number", "disagreement", "other choice"), rows), title, names=2)
     ]
     if changes:
-        names = (f"{found.first} does", f"{found.second} does", "share")
+        names = (f"{report.first} does", f"{report.second} does", "share")
         shown.append(numbers_table(Table(names, changes), "Likeliest actions where they differ", names=2))
     return [*shown, _NOTE, f"page: {compared.page}"]

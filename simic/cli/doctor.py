@@ -64,8 +64,8 @@ def doctor(
 
 def _show(console: Console, report: HealthReport) -> None:
     console.print(_table(report))
-    found = sum(check.health is not Health.HEALTHY for check in report.checks)
-    console.print(f"{found} of {len(report.checks)} checks found something" if found else "no problems")
+    problems = sum(check.health is not Health.HEALTHY for check in report.checks)
+    console.print(f"{problems} of {len(report.checks)} checks found something" if problems else "no problems")
 
 
 def _table(report: HealthReport) -> Table:

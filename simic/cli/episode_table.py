@@ -171,8 +171,8 @@ def _unlike_the_training(report: WatchReport) -> Iterator[str]:
         if report.policy_digest is not None:
             yield "whether the host is unlike the training is unknown: the policy does not say what it learned from"
         return
-    for one in report.out_of_range[:_MOST_UNLIKE]:
-        yield f"unlike the training: {one}"
+    for measurement in report.out_of_range[:_MOST_UNLIKE]:
+        yield f"unlike the training: {measurement}"
     if (more := len(report.out_of_range) - _MOST_UNLIKE) > 0:
         yield f"unlike the training: {more} more measurements; --json has them"
 

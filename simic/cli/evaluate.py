@@ -123,7 +123,7 @@ def evaluate(
     container = open_container(profile, seed, override, controllers=[policy])
     from simic.app.evidence import evaluation
 
-    found = evaluation.evaluate(
+    report = evaluation.evaluate(
         container,
         evaluation.EvaluationChoice(
             policy=policy,
@@ -136,33 +136,33 @@ def evaluate(
             with_held_out=held_out,
         ),
     )
-    is_short = model is None and bool(found.rows) and not any(row.estimator == "WDR" for row in found.rows)
-    emit(found, as_json, lambda console: console.print(*_page(found, [_UNFITTED] if is_short else []), sep="\n"))
+    is_short = model is None and bool(report.rows) and not any(row.estimator == "WDR" for row in report.rows)
+    emit(report, as_json, lambda console: console.print(*_page(report, [_UNFITTED] if is_short else []), sep="\n"))
 
 
-def _page(found: OffPolicyReport, remarks: list[str]) -> list[object]:
-    used = ", ".join(f"{count} of {short(name)}" for name, count in found.behaviours.items()) or "none"
-    horizons = f", horizons {', '.join(map(str, found.horizons))}" if len(found.horizons) > 1 else ""
-    left_out = ", ".join(f"{count} {why}" for why, count in found.left_out.items()) or "none"
-    title = f"{found.controller} on snapshot {short(found.snapshot_digest)}: {found.verdict.value}"
-    failed = [check for check in found.checks if not check.passes]
+def _page(report: OffPolicyReport, remarks: list[str]) -> list[object]:
+    used = ", ".join(f"{count} of {short(name)}" for name, count in report.behaviours.items()) or "none"
+    horizons = f", horizons {', '.join(map(str, report.horizons))}" if len(report.horizons) > 1 else ""
+    left_out = ", ".join(f"{count} {why}" for why, count in report.left_out.items()) or "none"
+    title = f"{report.controller} on snapshot {short(report.snapshot_digest)}: {report.verdict.value}"
+    failed = [check for check in report.checks if not check.passes]
     lines = [
-        f"episodes: {found.episodes} on {found.hosts} hosts ({used}{horizons}); left out: {left_out}",
-        f"hosts that it learned from: {found.training_hosts}",
-        f"return of the behaviour: {_cell(found.behaviour_return)}",
-        *([] if found.episodes else [_NOTHING_DRAWN]),
-        f"verdict: {found.verdict.value}, by {' and '.join(found.judged_by) or 'no estimator'}",
+        f"episodes: {report.episodes} on {report.hosts} hosts ({used}{horizons}); left out: {left_out}",
+        f"hosts that it learned from: {report.training_hosts}",
+        f"return of the behaviour: {_cell(report.behaviour_return)}",
+        *([] if report.episodes else [_NOTHING_DRAWN]),
+        f"verdict: {report.verdict.value}, by {' and '.join(report.judged_by) or 'no estimator'}",
         *(f"insufficient: {_found(check.found)} {check.name}; expected {check.expected}" for check in failed),
         *(
             f"at least {bound.value:.1f} points with {bound.confidence:.0%} confidence ({bound.method})"
-            for bound in found.lower_bounds
+            for bound in report.lower_bounds
         ),
         *remarks,
     ]
-    return [fitting_table(_table(found), title, names=1), *lines, _NOTE]
+    return [fitting_table(_table(report), title, names=1), *lines, _NOTE]
 
 
-def _table(found: OffPolicyReport) -> Table:
+def _table(report: OffPolicyReport) -> Table:
     rows: list[tuple[str, ...]] = [
         (
             row.estimator,
@@ -174,13 +174,13 @@ def _table(found: OffPolicyReport) -> Table:
             f"{row.overlap:.1%}",
             str(row.clip_count),
         )
-        for row in found.rows
+        for row in report.rows
     ]
     return Table(_HEADER, rows)
 
 
-def _cell(found: Range | None, form: str = ".1f") -> str:
-    return "-" if found is None else f"{found.value:{form}} [{found.lower:{form}}, {found.upper:{form}}]"
+def _cell(estimate: Range | None, form: str = ".1f") -> str:
+    return "-" if estimate is None else f"{estimate.value:{form}} [{estimate.lower:{form}}, {estimate.upper:{form}}]"
 
 
 def _found(value: float | None) -> str:

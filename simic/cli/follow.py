@@ -111,15 +111,15 @@ def follow(
     With --once: exit code 0 if nothing was refused, 1 if an update was, 4 if one waits for its policy or the bus does
     not answer.
     """
-    found = _source(source)
-    keys = found if trusted_keys is None else trusted_keys
-    if trusted_keys is None and isinstance(found, str):
+    resolved_source = _source(source)
+    keys = resolved_source if trusted_keys is None else trusted_keys
+    if trusted_keys is None and isinstance(resolved_source, str):
         raise ConfigError("--trusted-keys: expected a folder of <key id>.pub files, because SOURCE is not a home")
     from simic.api.subscriber import Subscriber  # it loads torch, which wrong usage need not wait for
 
     with naming_options(_OPTIONS):
         subscriber = Subscriber(
-            found,
+            resolved_source,
             trusted_keys=keys,
             state=into,
             policies=policies,
@@ -235,4 +235,4 @@ def _tell_refusal(refusal: Refusal, as_json: bool) -> None:
 def _code(refused: tuple[Refusal, ...]) -> int:
     if not refused:
         return 0
-    return TransientError.exit_code if all(isinstance(one.error, TransientError) for one in refused) else 1
+    return TransientError.exit_code if all(isinstance(refusal.error, TransientError) for refusal in refused) else 1

@@ -68,27 +68,27 @@ def headroom_tables(report: Headroom) -> Group:
     each = len(report.host_keys) // len(families)
     chosen = _table(f"{each} hosts per family of set {report.set}: one half chooses, the other measures",
                     "family", "best plan of one half", "there", "on the other half", "best of each host")  # fmt: skip
-    for name, found in (*families, (_ONE_PLAN, report.all_families)):
-        there, rest, own = f"{found.when_chosen:+.1f}", interval(found.over_wait), interval(found.hindsight)
-        chosen.add_row(*map(cell, (name, _named(found.chosen), there, rest, own)))
+    for name, family in (*families, (_ONE_PLAN, report.all_families)):
+        there, rest, own = f"{family.when_chosen:+.1f}", interval(family.over_wait), interval(family.hindsight)
+        chosen.add_row(*map(cell, (name, _named(family.chosen), there, rest, own)))
     chosen.add_row(*map(cell, (_PLAN_EACH, "", "", interval(report.plan_per_family), "")))
     plans = _table("Best plans and the worst one, over all hosts", "family", "plan", "over never growing")
-    for name, found in families:
-        for label, plan, gain in _extremes(name, found):
+    for name, family in families:
+        for label, plan, gain in _extremes(name, family):
             plans.add_row(*map(cell, (label, plan, gain)))
     few = [] if each >= _ENOUGH else [Text(f"Half of {each} hosts is few: intervals are wide below {_ENOUGH}.")]
     return Group(chosen, plans, *few)
 
 
-def _extremes(name: str, found: FamilyHeadroom) -> Iterator[tuple[str, str, str]]:
+def _extremes(name: str, family: FamilyHeadroom) -> Iterator[tuple[str, str, str]]:
     """Yield family, plan and gain of the best plans and of the worst one."""
-    shown = found.plans if len(found.plans) <= _SHOWN else [*found.plans[:_SHOWN], found.plans[-1]]
-    for row, one in enumerate(shown):
-        yield "" if row else name, _named(one.plan), interval(one.over_wait)
+    shown = family.plans if len(family.plans) <= _SHOWN else [*family.plans[:_SHOWN], family.plans[-1]]
+    for row, gain in enumerate(shown):
+        yield "" if row else name, _named(gain.plan), interval(gain.over_wait)
 
 
 def _named(plan: Plan) -> str:
-    return ", ".join(f"{one.blueprint} in slot {one.slot} at {one.epoch}" for one in plan.seeds) or "never grow"
+    return ", ".join(f"{seed.blueprint} in slot {seed.slot} at {seed.epoch}" for seed in plan.seeds) or "never grow"
 
 
 def _table(title: str, *columns: str) -> Table:

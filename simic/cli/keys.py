@@ -49,8 +49,8 @@ def list_keys(as_json: AsJson = False) -> None:
     """
     from simic.app.keys import Keys
 
-    found = Keys(open_container(use=HomeUse.LOOK)).listed()
-    emit(found, as_json, lambda console: _show_list(console, found))
+    listing = Keys(open_container(use=HomeUse.LOOK)).listed()
+    emit(listing, as_json, lambda console: _show_list(console, listing))
 
 
 def rotate(as_json: AsJson = False) -> None:
@@ -105,15 +105,15 @@ def reseal(
     """
     from simic.app.keys import Keys
 
-    found = Keys(open_container()).reseal(is_dry_run=not is_sure, head=_checked(head))
-    emit(found, as_json, lambda console: _show_resealing(console, found))
+    resealing = Keys(open_container()).reseal(is_dry_run=not is_sure, head=_checked(head))
+    emit(resealing, as_json, lambda console: _show_resealing(console, resealing))
 
 
-def _show_list(console: Console, found: KeyList) -> None:
+def _show_list(console: Console, listing: KeyList) -> None:
     table = Table(
         "key", "standing", "since", "signs", "policies", "receipts", "journal lines", "reason", box=SIMPLE_HEAD
     )
-    for key in found.keys:
+    for key in listing.keys:
         table.add_row(
             key.key_id,
             Text(key.standing.value, style=STYLES[key.standing.value]),
@@ -125,8 +125,8 @@ def _show_list(console: Console, found: KeyList) -> None:
             cell(key.reason),
         )
     console.print(table)
-    if found.signing_problem is not None:
-        console.print(Text(visible(f"Nothing can be signed: {found.signing_problem}"), style="bold red"))
+    if listing.signing_problem is not None:
+        console.print(Text(visible(f"Nothing can be signed: {listing.signing_problem}"), style="bold red"))
 
 
 def _show_change(console: Console, done: KeyChange) -> None:
@@ -140,30 +140,37 @@ def _show_change(console: Console, done: KeyChange) -> None:
         console.print(Text(f"next: {visible(step)}"))
 
 
-def _show_resealing(console: Console, found: Resealing) -> None:
-    if found.lines:
+def _show_resealing(console: Console, resealing: Resealing) -> None:
+    if resealing.lines:
         table = Table("line", "what", "phase", "version", "policy", "at", "reason", "key", box=SIMPLE_HEAD)
-        for one in found.lines:
-            moment = f"{one.at:%Y-%m-%d %H:%M}"
-            target = "" if one.target is None else str(one.target)
-            digest = "" if one.digest is None else short(one.digest)
+        for vouched in resealing.lines:
+            moment = f"{vouched.at:%Y-%m-%d %H:%M}"
+            target = "" if vouched.target is None else str(vouched.target)
+            digest = "" if vouched.digest is None else short(vouched.digest)
             table.add_row(
-                str(one.line), one.operation, one.phase or "", target, digest, moment, cell(one.reason), one.key_id
+                str(vouched.line),
+                vouched.operation,
+                vouched.phase or "",
+                target,
+                digest,
+                moment,
+                cell(vouched.reason),
+                vouched.key_id,
             )
         console.print(table)
-    for path in found.directories:
+    for path in resealing.directories:
         console.print(Text(visible(path)))
-    for line in found.left:
+    for line in resealing.left:
         console.print(Text(f"left as it is: {visible(line)}"))
-    if not found.lines and not found.directories:
+    if not resealing.lines and not resealing.directories:
         console.print("Nothing to sign.")
         return
-    count = f"{len(found.lines)} lines of the journal and {len(found.directories)} sealed policies"
-    if found.is_done:
-        console.print(f"signed by {found.signing_key}: {count}")
+    count = f"{len(resealing.lines)} lines of the journal and {len(resealing.directories)} sealed policies"
+    if resealing.is_done:
+        console.print(f"signed by {resealing.signing_key}: {count}")
     else:
-        console.print(f"would be signed by {found.signing_key}: {count}")
-        option = "" if found.head is None else f" --head {short(found.head)}"
+        console.print(f"would be signed by {resealing.signing_key}: {count}")
+        option = "" if resealing.head is None else f" --head {short(resealing.head)}"
         console.print(f"if each line above is yours: simic keys reseal --yes{option}")
 
 

@@ -117,7 +117,7 @@ def _split(text: str) -> Split:
     try:
         return Split(text)
     except ValueError:
-        known = ", ".join(one.value for one in Split)
+        known = ", ".join(split.value for split in Split)
         raise typer.BadParameter(f"expected {known}, found {text!r}") from None
 
 
@@ -126,7 +126,7 @@ SplitName: TypeAlias = Annotated[
     typer.Option(
         "--split",
         parser=_split,
-        metavar=f"<{'|'.join(one.value for one in Split)}>",
+        metavar=f"<{'|'.join(split.value for split in Split)}>",
         help="Split from which hosts are drawn without --host-keys. Make choices on validation hosts, so that test "
         "hosts have selected nothing. Default: test.",
     ),
@@ -323,7 +323,7 @@ def naming_options(options: Mapping[str, str]) -> Iterator[None]:
     try:
         yield
     except ConfigError as error:
-        argument, colon, found = str(error).partition(": ")
+        argument, colon, message = str(error).partition(": ")
         if not colon or argument not in options:
             raise
-        raise ConfigError(f"{options[argument]}: {found}") from error
+        raise ConfigError(f"{options[argument]}: {message}") from error

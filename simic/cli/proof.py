@@ -185,17 +185,17 @@ def _repeat(option: str, values: tuple[str, ...] | list[str]) -> list[str]:
 
 
 def _show(console: Console, report: Proof, written: list[Path]) -> None:
-    for found in report.sets:
-        console.print(numbers_table(controllers_table(found), heading(found), names=1))
-        console.print(Text(summary(found)))
-        if (searched := searched_table(found)) is not None:
+    for proof_set in report.sets:
+        console.print(numbers_table(controllers_table(proof_set), heading(proof_set), names=1))
+        console.print(Text(summary(proof_set)))
+        if (searched := searched_table(proof_set)) is not None:
             console.print(Text(SCORED_NOTE))
             console.print(numbers_table(searched, "Scored by test accuracy", names=1), Text(SEARCHED_NOTE))
-        console.print(numbers_table(costs_table(found), "Cost and accuracy", names=1), Text(COST_NOTE))
-        console.print(numbers_table(rents_table(found), "Over never growing at other rents per parameter", names=1))
-        console.print(numbers_table(static_table(found), "Final networks trained from the start", names=1))
+        console.print(numbers_table(costs_table(proof_set), "Cost and accuracy", names=1), Text(COST_NOTE))
+        console.print(numbers_table(rents_table(proof_set), "Over never growing at other rents per parameter", names=1))
+        console.print(numbers_table(static_table(proof_set), "Final networks trained from the start", names=1))
         console.print(Text(STATIC_NOTE))
-        if found.left_out:
-            console.print(numbers_table(left_out_table(found), "Families left out of the training", names=1))
+        if proof_set.left_out:
+            console.print(numbers_table(left_out_table(proof_set), "Families left out of the training", names=1))
     for path in written:
         console.print(f"wrote {path}")

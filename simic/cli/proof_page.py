@@ -47,14 +47,16 @@ def page(proof: Proof, figure: str | None) -> str:
     blocks = ["# Proof", _introduction(proof), fenced(proof.command)]
     if figure is not None:
         blocks.append(f"![Gains of the learned policies over the baselines, by training seed]({quote(figure)})")
-    for found in proof.sets:
-        blocks += [f"## {heading(found)}", *_section(proof, found)]
+    for proof_set in proof.sets:
+        blocks += [f"## {heading(proof_set)}", *_section(proof, proof_set)]
     return "\n\n".join(visible(block) for block in blocks) + "\n"
 
 
-def heading(found: ProofSet) -> str:
+def heading(proof_set: ProofSet) -> str:
     """Return the title of a comparison."""
-    return found.set if found.set == found.trained_on else f"{found.set}, policies of runs on {found.trained_on}"
+    if proof_set.set == proof_set.trained_on:
+        return proof_set.set
+    return f"{proof_set.set}, policies of runs on {proof_set.trained_on}"
 
 
 def _introduction(proof: Proof) -> str:
@@ -73,36 +75,36 @@ def _introduction(proof: Proof) -> str:
     )
 
 
-def _section(proof: Proof, found: ProofSet) -> Iterator[str]:
-    each = ", ".join(f"{count} of `{name}`" for name, count in found.families.items())
-    yield f"{found.hosts} hosts, the same for every controller, from key {found.first_key} on: {each}."
-    yield markdown(controllers_table(found))
-    yield f"{summary(found)}{_book_note(found)}"
-    if (searched := searched_table(found)) is not None:
+def _section(proof: Proof, proof_set: ProofSet) -> Iterator[str]:
+    each = ", ".join(f"{count} of `{name}`" for name, count in proof_set.families.items())
+    yield f"{proof_set.hosts} hosts, the same for every controller, from key {proof_set.first_key} on: {each}."
+    yield markdown(controllers_table(proof_set))
+    yield f"{summary(proof_set)}{_book_note(proof_set)}"
+    if (searched := searched_table(proof_set)) is not None:
         yield f"{SCORED_NOTE} All controllers by test accuracy, beside the episodes that each grows. {SEARCHED_NOTE}"
         yield markdown(searched)
     yield f"Cost and accuracy. {COST_NOTE}"
-    yield markdown(costs_table(found))
+    yield markdown(costs_table(proof_set))
     yield (
         "Over never growing at other rents per parameter, from the same episodes; nothing was trained or searched at "
         "these rents:"
     )
-    yield markdown(rents_table(found))
+    yield markdown(rents_table(proof_set))
     yield f"The learned policies against their final networks, trained from the start. {STATIC_NOTE}"
-    yield markdown(static_table(found))
-    yield markdown(_seeds_table(found))
-    yield _gate_note(found)
+    yield markdown(static_table(proof_set))
+    yield markdown(_seeds_table(proof_set))
+    yield _gate_note(proof_set)
     yield f"Over never growing, by family; `learned` over {len(proof.seeds)} training seeds:"
-    yield markdown(_families_table(found))
-    if found.left_out:
+    yield markdown(_families_table(proof_set))
+    if proof_set.left_out:
         yield (
             "Trained without a family and tried on its hosts. The policies of `trained with it` are those above; the "
             "baselines are searched on hosts of every family."
         )
-        yield markdown(left_out_table(found))
+        yield markdown(left_out_table(proof_set))
 
 
-def controllers_table(found: ProofSet) -> Table:
+def controllers_table(proof_set: ProofSet) -> Table:
     """Return one row per controller, the learned policies last, with what they gain over each."""
     header = ("controller", "return", "over never growing", "learned minus this", "test accuracy", "parameters")
     rows: list[tuple[str, ...]] = [
@@ -112,17 +114,17 @@ def controllers_table(found: ProofSet) -> Table:
                 row.scored_by,
                 f"{row.mean_return:.1f}",
                 interval(row.over_wait),
-                interval(found.over.get(row.controller)),
+                interval(proof_set.over.get(row.controller)),
             ),
             percent(row.test_accuracy),
             f"{row.parameters:.0f}",
         )
-        for row in found.rows
+        for row in proof_set.rows
     ]
     return Table(header, rows)
 
 
-def costs_table(found: ProofSet) -> Table:
+def costs_table(proof_set: ProofSet) -> Table:
     """Return one row per controller: accuracies of the kept networks, and what growing them cost beside the host."""
     rows: list[tuple[str, ...]] = [
         (
@@ -134,132 +136,134 @@ def costs_table(found: ProofSet) -> Table:
             percent(row.host_share),
             *map(percent, (row.extra_compute, row.controller_compute, row.probe_compute)),
         )
-        for row in found.rows
+        for row in proof_set.rows
     ]
     return Table(("controller", *COST_COLUMNS), rows)
 
 
-def rents_table(found: ProofSet) -> Table:
+def rents_table(proof_set: ProofSet) -> Table:
     """Return one row per controller but ``wait``: what it gains over ``wait`` at each rent, in points."""
-    header = ("controller", *map(rent_header, found.rent_factors))
-    rows = [row for row in found.rows if row.over_wait is not None]
+    header = ("controller", *map(rent_header, proof_set.rent_factors))
+    rows = [row for row in proof_set.rows if row.over_wait is not None]
     return Table(header, [(row.controller, *marked(row.scored_by, *map(interval, row.by_rent))) for row in rows])
 
 
-def searched_table(found: ProofSet) -> Table | None:
+def searched_table(proof_set: ProofSet) -> Table | None:
     """Return every controller by test accuracy beside the arms that search; None if none takes part."""
-    if all(row.scored_by == "validation" for row in found.rows):
+    if all(row.scored_by == "validation" for row in proof_set.rows):
         return None
     rows = [
-        (row.controller, *searched_cells(row.episodes_grown, row.by_test, row.share_of_hindsight)) for row in found.rows
+        (row.controller, *searched_cells(row.episodes_grown, row.by_test, row.share_of_hindsight))
+        for row in proof_set.rows
     ]
     return Table(("controller", *SEARCHED_COLUMNS), rows)
 
 
-def static_table(found: ProofSet) -> Table:
+def static_table(proof_set: ProofSet) -> Table:
     """Return the final networks of the learned policies trained from the start, and the difference to them."""
-    return Table(STATIC_COLUMNS, [static_cells(one) for one in found.static])
+    return Table(STATIC_COLUMNS, [static_cells(trial) for trial in proof_set.static])
 
 
-def summary(found: ProofSet) -> str:
+def summary(proof_set: ProofSet) -> str:
     """Return the share of the oracle's gain and the spread over training seeds as a sentence each."""
     sentences = []
-    if (share := found.share_of_oracle) is not None:
+    if (share := proof_set.share_of_oracle) is not None:
         sentences.append(
             f"The learned policies gain {100 * share.mean:.0f} % [{100 * share.lower:.0f}, {100 * share.upper:.0f}] of "
             f"what the oracle gains."
         )
-    learned = found.rows[-1].share_of_hindsight
+    learned = proof_set.rows[-1].share_of_hindsight
     if learned is not None:
-        base = "`blind`" if any(row.controller == "blind" for row in found.rows) else "`wait`"
+        base = "`blind`" if any(row.controller == "blind" for row in proof_set.rows) else "`wait`"
         sentences.append(
             f"By test accuracy they have {100 * learned.mean:.0f} % [{100 * learned.lower:.0f}, "
             f"{100 * learned.upper:.0f}] of hindsight's gain over {base}."
         )
-    if found.spread is not None:
-        means = [one.over["wait"].mean for one in found.seeds]
+    if proof_set.spread is not None:
+        means = [seed.over["wait"].mean for seed in proof_set.seeds]
         sentences.append(
             f"Between training seeds the gain over never growing varies from {min(means):+.1f} to {max(means):+.1f}, "
-            f"with a standard deviation of {found.spread:.2f}."
+            f"with a standard deviation of {proof_set.spread:.2f}."
         )
     return " ".join(sentences) or "One training seed: the intervals are over hosts alone."
 
 
-def _book_note(found: ProofSet) -> str:
-    note = missing_book_message(found.set, found.without_book)
+def _book_note(proof_set: ProofSet) -> str:
+    note = missing_book_message(proof_set.set, proof_set.without_book)
     return f" Here {note}." if note else ""
 
 
-def _seeds_table(found: ProofSet) -> Table:
-    others = list(found.over)
+def _seeds_table(proof_set: ProofSet) -> Table:
+    others = list(proof_set.over)
     last = ("test accuracy", "parameters", "illegal actions", "stopped episodes")
-    searched = {row.controller for row in found.rows if row.scored_by == "test"}
+    searched = {row.controller for row in proof_set.rows if row.scored_by == "test"}
     over = (f"over {name}{SCORED_MARK if name in searched else ''}" for name in others)
     header = ("training seed", "policy", "gate", *over, *last)
     rows = [
         (
-            str(one.seed),
-            "-" if one.policy_digest is None else short(one.policy_digest),
-            "failed" if one.failure is not None else "accepted" if one.accepted else "rejected",
-            *(interval(one.over[name]) for name in others),
-            percent(one.test_accuracy),
-            f"{one.parameters:.0f}",
-            str(one.illegal_actions),
-            str(one.governor_events),
+            str(seed.seed),
+            "-" if seed.policy_digest is None else short(seed.policy_digest),
+            "failed" if seed.failure is not None else "accepted" if seed.accepted else "rejected",
+            *(interval(seed.over[name]) for name in others),
+            percent(seed.test_accuracy),
+            f"{seed.parameters:.0f}",
+            str(seed.illegal_actions),
+            str(seed.governor_events),
         )
-        for one in found.seeds
+        for seed in proof_set.seeds
     ]
     return Table(header, rows)
 
 
-def _gate_note(found: ProofSet) -> str:
+def _gate_note(proof_set: ProofSet) -> str:
     """Return why the gate rejected policies, and why trainings failed."""
-    notes = [note for one in found.seeds if (note := _reason(one))]
-    accepted = sum(one.accepted for one in found.seeds)
+    notes = [note for seed in proof_set.seeds if (note := _reason(seed))]
+    accepted = sum(seed.accepted for seed in proof_set.seeds)
     judged = (
-        f"The gate accepted {accepted} of {len(found.seeds)} policies, each on other hosts of `{found.trained_on}`."
+        f"The gate accepted {accepted} of {len(proof_set.seeds)} policies, each on other hosts of "
+        f"`{proof_set.trained_on}`."
     )
     return " ".join([judged, *notes])
 
 
-def _reason(one: ProofSeed) -> str:
-    if one.failure is not None:
-        return f"Seed {one.seed} failed: {one.failure}."
-    return "" if one.accepted else f"Seed {one.seed} did not pass: {', '.join(one.failed_criteria)}."
+def _reason(seed: ProofSeed) -> str:
+    if seed.failure is not None:
+        return f"Seed {seed.seed} failed: {seed.failure}."
+    return "" if seed.accepted else f"Seed {seed.seed} did not pass: {', '.join(seed.failed_criteria)}."
 
 
-def _families_table(found: ProofSet) -> Table:
+def _families_table(proof_set: ProofSet) -> Table:
     """Return one row per family and one column per controller; ``wait`` is what they are compared with."""
-    rows = [row for row in found.rows if row.over_wait is not None]
+    rows = [row for row in proof_set.rows if row.over_wait is not None]
     header = ("family", "hosts", *(row.controller for row in rows))
     body = [
         (name, str(count), *(marked(row.scored_by, interval(row.by_family[name]))[0] for row in rows))
-        for name, count in found.families.items()
+        for name, count in proof_set.families.items()
     ]
     return Table(header, body)
 
 
-def left_out_table(found: ProofSet) -> Table:
+def left_out_table(proof_set: ProofSet) -> Table:
     """Return one row per family that was left out of a training."""
-    others = list(found.left_out[0].baselines)
-    searched = {row.controller for row in found.rows if row.scored_by == "test"}
+    others = list(proof_set.left_out[0].baselines)
+    searched = {row.controller for row in proof_set.rows if row.scored_by == "test"}
     shown = (f"{name}{SCORED_MARK if name in searched else ''}" for name in others)
     header = ("family left out", "hosts", "without it", "trained with it", "difference", *shown, "gate")
     rows = [
         (
-            one.family,
-            str(one.hosts),
-            interval(one.left_out),
-            interval(one.trained_with),
-            interval(one.difference),
-            *(f"{one.baselines[name].mean:+.1f}" for name in others),
-            _verdicts(one, len(found.seeds)),
+            left_out.family,
+            str(left_out.hosts),
+            interval(left_out.left_out),
+            interval(left_out.trained_with),
+            interval(left_out.difference),
+            *(f"{left_out.baselines[name].mean:+.1f}" for name in others),
+            _verdicts(left_out, len(proof_set.seeds)),
         )
-        for one in found.left_out
+        for left_out in proof_set.left_out
     ]
     return Table(header, rows)
 
 
-def _verdicts(one: ProofLeftOut, seeds: int) -> str:
-    failed = f", {one.failures} failed" if one.failures else ""
-    return f"{one.accepted} of {seeds} accepted{failed}"
+def _verdicts(left_out: ProofLeftOut, seeds: int) -> str:
+    failed = f", {left_out.failures} failed" if left_out.failures else ""
+    return f"{left_out.accepted} of {seeds} accepted{failed}"

@@ -38,12 +38,12 @@ def parse_recipes(texts: Sequence[str], common: Sequence[str] | None) -> tuple[R
     """
     if len(texts) < 2:
         raise ConfigError(f"a comparison needs 2 or more recipes, found {len(texts)}; name another: {RECIPE_HELP}")
-    found: list[Recipe] = []
+    recipes: list[Recipe] = []
     for text in texts:
         recipe = parse_recipe(text, common)
-        same = sum(one.name == recipe.name or one.name.startswith(f"{recipe.name} (") for one in found)
-        found.append(recipe._replace(name=f"{recipe.name} ({same + 1})") if same else recipe)
-    return tuple(found)
+        same = sum(earlier.name == recipe.name or earlier.name.startswith(f"{recipe.name} (") for earlier in recipes)
+        recipes.append(recipe._replace(name=f"{recipe.name} ({same + 1})") if same else recipe)
+    return tuple(recipes)
 
 
 def parse_recipe(text: str, common: Sequence[str] | None = None) -> Recipe:

@@ -171,7 +171,7 @@ def verify(
     """
     from simic.app import promotion
 
-    found = promotion.verify(open_container(use=HomeUse.LOOK), reference)
-    facts = {"reference": reference, "digest": found.digest, "key_id": found.key_id, "ok": True}
-    line = f"ok: {reference} is {short(found.digest)}, signed by {found.key_id}"
+    seal = promotion.verify(open_container(use=HomeUse.LOOK), reference)
+    facts = {"reference": reference, "digest": seal.digest, "key_id": seal.key_id, "ok": True}
+    line = f"ok: {reference} is {short(seal.digest)}, signed by {seal.key_id}"
     emit(facts, as_json, lambda console: console.print(line, markup=False))

@@ -52,9 +52,13 @@ def status(as_json: AsJson = False) -> None:
     from simic.app import rollout
 
     container = open_container(use=HomeUse.LOOK)
-    found = rollout.status(container.home, container.clock())
-    answer = {"status": None if found is None else found.model_dump(mode="json")}
-    emit(answer, as_json, lambda console: console.print(_NONE if found is None else _text(found), markup=False))
+    rollout_status = rollout.status(container.home, container.clock())
+    answer = {"status": None if rollout_status is None else rollout_status.model_dump(mode="json")}
+    emit(
+        answer,
+        as_json,
+        lambda console: console.print(_NONE if rollout_status is None else _text(rollout_status), markup=False),
+    )
 
 
 def advance(profile: ProfileName = "default", override: Overrides = None, as_json: AsJson = False) -> None:
@@ -68,9 +72,9 @@ def advance(profile: ProfileName = "default", override: Overrides = None, as_jso
     """
     from simic.app import rollout
 
-    found, publication = rollout.advance(open_container(profile, overrides=override))
-    answer = {"status": found, "publication": publication}
-    plain = {name: None if one is None else one.model_dump(mode="json") for name, one in answer.items()}
+    rollout_status, publication = rollout.advance(open_container(profile, overrides=override))
+    answer = {"status": rollout_status, "publication": publication}
+    plain = {name: None if contract is None else contract.model_dump(mode="json") for name, contract in answer.items()}
     emit(
         plain,
         as_json,
@@ -95,15 +99,15 @@ def abort(
     emit(receipt, as_json, lambda console: console.print(receipt_lines(receipt)))
 
 
-def _text(found: RolloutStatus) -> str:
-    update, plan = found.update, found.plan
+def _text(rollout: RolloutStatus) -> str:
+    update, plan = rollout.update, rollout.plan
     return "\n".join(
         [
             f"{update.policy_name} {update.version} ({update.digest[:12]}) is rolled out to {plan.share:.0%} of the "
             f"consumers; the others use {plan.baseline_version} ({plan.baseline[:12]}).",
-            f"Began {update.issued_at:%Y-%m-%d %H:%M} UTC, its hours are over at {found.ends_at:%Y-%m-%d %H:%M} UTC.",
-            f"New policy: {_rate(found.policy)}. The others in the same time: {_rate(found.baseline)}.",
-            f"{found.verdict.value}: {found.told()}.",
+            f"Began {update.issued_at:%Y-%m-%d %H:%M} UTC, its hours are over at {rollout.ends_at:%Y-%m-%d %H:%M} UTC.",
+            f"New policy: {_rate(rollout.policy)}. The others in the same time: {_rate(rollout.baseline)}.",
+            f"{rollout.verdict.value}: {rollout.told()}.",
         ]
     )
 

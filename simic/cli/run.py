@@ -175,7 +175,7 @@ def _show(console: Console, receipt: RunReceipt, home: Home) -> None:
         console.print(f"Published: update {receipt.publication.event_id}", highlight=False)
     for report in receipt.validation.further:
         console.print(f"Further set: {render_gain(report)}", highlight=False)
-    judged = next(one for one in receipt.trainings if one.digest == receipt.validation.policy_digest)
+    judged = next(training for training in receipt.trainings if training.digest == receipt.validation.policy_digest)
     console.print(f"Policy: {judged.path}")
     for name, path in sorted(receipt.validation.figures.items()):
         console.print(f"Figure {name}: {path}")

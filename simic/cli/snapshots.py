@@ -52,8 +52,8 @@ def list_snapshots(as_json: AsJson = False) -> None:
     """
     from simic.app import data
 
-    found = data.list_snapshots(open_container(use=HomeUse.LOOK))
-    emit(found, as_json, lambda console: console.print(list_table(found)))
+    snapshots = data.list_snapshots(open_container(use=HomeUse.LOOK))
+    emit(snapshots, as_json, lambda console: console.print(list_table(snapshots)))
 
 
 def diff(
@@ -73,8 +73,8 @@ def diff(
     """
     from simic.app import data
 
-    found = data.compare_snapshots(open_container(profile, overrides=override, use=HomeUse.LOOK), a, b, examples)
-    emit(found, as_json, lambda console: console.print(difference_view(found)))
+    difference = data.compare_snapshots(open_container(profile, overrides=override, use=HomeUse.LOOK), a, b, examples)
+    emit(difference, as_json, lambda console: console.print(difference_view(difference)))
 
 
 def verify(
@@ -109,8 +109,8 @@ def pin(
     """Pin a snapshot: `simic snapshots prune` never removes it. Pinning it again changes nothing."""
     from simic.app import data
 
-    found = data.pin_snapshot(open_container(), digest, reason)
-    emit(found, as_json, lambda console: console.print(f"pinned {short(found.snapshot)}"))
+    pinned = data.pin_snapshot(open_container(), digest, reason)
+    emit(pinned, as_json, lambda console: console.print(f"pinned {short(pinned.snapshot)}"))
 
 
 def unpin(
@@ -121,8 +121,8 @@ def unpin(
     """Remove the pin of a snapshot, so that `simic snapshots prune` may remove it."""
     from simic.app import data
 
-    found = data.unpin_snapshot(open_container(), digest, reason)
-    emit(found, as_json, lambda console: console.print(f"not pinned {short(found.snapshot)}"))
+    unpinned = data.unpin_snapshot(open_container(), digest, reason)
+    emit(unpinned, as_json, lambda console: console.print(f"not pinned {short(unpinned.snapshot)}"))
 
 
 def prune(
@@ -142,8 +142,8 @@ def prune(
     """
     from simic.app import data
 
-    found = data.prune_snapshots(open_container(), keep, is_dry_run=not remove, spare_rejected=not also_rejected)
-    emit(found, as_json, lambda console: console.print(pruning_table(found)))
+    pruning = data.prune_snapshots(open_container(), keep, is_dry_run=not remove, spare_rejected=not also_rejected)
+    emit(pruning, as_json, lambda console: console.print(pruning_table(pruning)))
 
 
 def export(

@@ -174,8 +174,8 @@ def train(
     container = open_container(profile, seed, override)
     from simic.app import artifacts, training
 
-    found = artifacts.resolve_snapshot(container, snapshot)
-    receipt = training.train(container, found, training.resolve_start(container, start), resume=resume)
+    manifest = artifacts.resolve_snapshot(container, snapshot)
+    receipt = training.train(container, manifest, training.resolve_start(container, start), resume=resume)
     emit(receipt, as_json, lambda console: console.print(receipt_lines(receipt)))
     training.require_finished(receipt)
 

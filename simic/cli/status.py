@@ -41,34 +41,34 @@ def status(model: ModelName = MODEL_NAME, as_json: AsJson = False) -> None:
     """
     from simic.app.status import home_status
 
-    found = home_status(open_container(use=HomeUse.LOOK), model)
-    emit(found, as_json, lambda console: console.print(_table(found)))
+    state = home_status(open_container(use=HomeUse.LOOK), model)
+    emit(state, as_json, lambda console: console.print(_table(state)))
 
 
-def _table(found: HomeStatus) -> Table:
+def _table(state: HomeStatus) -> Table:
     table = Table(show_header=False, box=None, pad_edge=False, highlight=False)
     table.add_column(style="bold", overflow="fold")
     table.add_column(overflow="fold")
-    for name, text in _lines(found):
+    for name, text in _lines(state):
         table.add_row(cell(name), cell(text))
     return table
 
 
-def _lines(found: HomeStatus) -> Iterator[tuple[str, str]]:
+def _lines(state: HomeStatus) -> Iterator[tuple[str, str]]:
     """Yield name and text of each line."""
-    if (champion := found.champion) is None:
-        yield "champion", f"none; {maker_of(found.model)} makes one"
+    if (champion := state.champion) is None:
+        yield "champion", f"none; {maker_of(state.model)} makes one"
     else:
         change = "restored by a rollback" if champion.operation == "rollback" else "promoted"
         yield "champion", f"{_named(champion.version)}, {change} {_moment(champion.since)}"
         yield from _training(champion.learned)
         yield from _evidence(champion.judged)
-        yield "published", _publication(champion, found.model)
-    yield STAGED, "nothing" if found.staged is None else f"{_named(found.staged)}, which waits to be promoted"
-    if (newest := found.newest) is not None:
+        yield "published", _publication(champion, state.model)
+    yield STAGED, "nothing" if state.staged is None else f"{_named(state.staged)}, which waits to be promoted"
+    if (newest := state.newest) is not None:
         verdict = "accepted" if newest.accepted else f"rejected: {'; '.join(newest.unmet)}"
-        yield "newest decision", f"{judged_name(found.model, newest.policy)} {_moment(newest.decided_at)}, {verdict}"
-    for record in found.not_shown:
+        yield "newest decision", f"{judged_name(state.model, newest.policy)} {_moment(newest.decided_at)}, {verdict}"
+    for record in state.not_shown:
         yield "not shown", record
 
 

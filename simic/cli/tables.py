@@ -194,7 +194,7 @@ def decision_table(decision: GateDecision) -> Table:
         box=SIMPLE_HEAD,
         padding=(0, 1, 0, 0),
     )
-    for line in sorted(decision.criteria, key=lambda one: one.verdict is Verdict.PASS):
+    for line in sorted(decision.criteria, key=lambda criterion: criterion.verdict is Verdict.PASS):
         table.add_row(
             line.name,
             "missing" if line.value is None else f"{line.value:.4g}",
@@ -253,14 +253,14 @@ def _brief(value: Any) -> str:
 
 
 def _joined(items: Iterable[str]) -> str:
-    found = list(items)
-    more = f", and {len(found) - MOST_ITEMS} more" if len(found) > MOST_ITEMS else ""
-    return (", ".join(found[:MOST_ITEMS]) + more) or "none"
+    texts = list(items)
+    more = f", and {len(texts) - MOST_ITEMS} more" if len(texts) > MOST_ITEMS else ""
+    return (", ".join(texts[:MOST_ITEMS]) + more) or "none"
 
 
-def list_table(found: SnapshotList) -> RenderableType:
+def list_table(listing: SnapshotList) -> RenderableType:
     """Return a table with one line per snapshot, and the unreadable ones below."""
-    if not found.snapshots and not found.unreadable:
+    if not listing.snapshots and not listing.unreadable:
         return Text("no snapshots; `simic curate` makes one")
     table = _table(
         "snapshot",
@@ -274,7 +274,7 @@ def list_table(found: SnapshotList) -> RenderableType:
         "pinned",
         "used by",
     )
-    for summary in found.snapshots:
+    for summary in listing.snapshots:
         episodes = "/".join(str(summary.episodes.get(split, 0)) for split in ("train", "validation", "test"))
         table.add_row(
             short(summary.digest),
@@ -288,7 +288,7 @@ def list_table(found: SnapshotList) -> RenderableType:
             cell((summary.pinned_because or "yes") if summary.is_pinned else None),
             _users(summary),
         )
-    broken = [Text(visible(f"{folder}: {why}"), style="red") for folder, why in found.unreadable.items()]
+    broken = [Text(visible(f"{folder}: {why}"), style="red") for folder, why in listing.unreadable.items()]
     return Group(table, *broken)
 
 
@@ -300,45 +300,45 @@ def _users(summary: SnapshotSummary) -> str:
     return "; ".join([", ".join(direct), *([f"policies trained from these: {counts}"] if counts else [])])
 
 
-def difference_view(found: SnapshotDifference) -> RenderableType:
+def difference_view(difference: SnapshotDifference) -> RenderableType:
     """Return totals, changed settings, rows left out and changed columns, in this order."""
-    parts: list[RenderableType] = [Text(f"A {short(found.a)}\nB {short(found.b)}")]
-    if found.a == found.b:
+    parts: list[RenderableType] = [Text(f"A {short(difference.a)}\nB {short(difference.b)}")]
+    if difference.a == difference.b:
         return Group(*parts, Text("the same snapshot"))
     totals = _table("", "only A", "only B", "changed", "same")
-    totals.add_row("episodes", *_counts(found.episodes))
-    totals.add_row("rows", *_counts(found.rows))
+    totals.add_row("episodes", *_counts(difference.episodes))
+    totals.add_row("rows", *_counts(difference.rows))
     parts.append(totals)
-    parts += _changes("Manifest", found.manifest)
-    parts += _changes("Settings that affect rows", found.settings)
-    parts.append(Text(f"Rules: {'the same SQL' if found.has_same_rules else 'other SQL'}"))
-    for side, columns in (("A", found.columns_only_a), ("B", found.columns_only_b)):
+    parts += _changes("Manifest", difference.manifest)
+    parts += _changes("Settings that affect rows", difference.settings)
+    parts.append(Text(f"Rules: {'the same SQL' if difference.has_same_rules else 'other SQL'}"))
+    for side, columns in (("A", difference.columns_only_a), ("B", difference.columns_only_b)):
         if columns:
             parts.append(cell(f"Columns only {side} has: {', '.join(columns)}"))
-    if found.rejected:
+    if difference.rejected:
         rejected = _table("rows left out", "A", "B")
-        for reason, (a, b) in found.rejected.items():
+        for reason, (a, b) in difference.rejected.items():
             rejected.add_row(cell(reason), f"{a:,}", f"{b:,}")
         parts.append(rejected)
-    if found.groups:
-        parts.append(_groups(found))
-    if found.changed_columns:
-        listed = ", ".join(f"{name} in {count:,}" for name, count in found.changed_columns.items())
+    if difference.groups:
+        parts.append(_groups(difference))
+    if difference.changed_columns:
+        listed = ", ".join(f"{name} in {count:,}" for name, count in difference.changed_columns.items())
         parts.append(cell(f"Rows in both that differ: {listed}"))
     for what, runs in (
-        ("only in A", found.episodes_only_a),
-        ("only in B", found.episodes_only_b),
-        ("changed", found.episodes_changed),
+        ("only in A", difference.episodes_only_a),
+        ("only in B", difference.episodes_only_b),
+        ("changed", difference.episodes_changed),
     ):
         if runs:
             parts.append(cell(f"Episodes {what}, for example: {', '.join(runs)}"))
     return Group(*parts)
 
 
-def _groups(found: SnapshotDifference) -> Table:
+def _groups(difference: SnapshotDifference) -> Table:
     table = _table("split", "controller", "family", "episodes: only A", "only B", "changed", "same", "rows: only A",
                    "only B", "changed", "same")  # fmt: skip
-    for group in found.groups:
+    for group in difference.groups:
         names = map(cell, (group.split, group.controller, group.family))
         table.add_row(*names, *_counts(group.episodes), *_counts(group.rows))
     return table
@@ -371,20 +371,20 @@ def check_table(checks: Sequence[SnapshotCheck]) -> RenderableType:
         return Text("no snapshots")
     table = _table("snapshot", "files", "MB checked", "found")
     for check in checks:
-        found = Text(visible("\n".join(check.damage)), style="red") if check.damage else Text("intact", style="green")
-        table.add_row(check.folder, str(check.files), megabytes(check.size_bytes), found)
+        outcome = Text(visible("\n".join(check.damage)), style="red") if check.damage else Text("intact", style="green")
+        table.add_row(check.folder, str(check.files), megabytes(check.size_bytes), outcome)
     return table
 
 
-def pruning_table(found: SnapshotPruning) -> RenderableType:
+def pruning_table(pruning: SnapshotPruning) -> RenderableType:
     """Return one line per snapshot: removed, or the reasons to keep it."""
-    table = _table("snapshot", "MB", "to remove" if found.is_dry_run else "removed", "kept because")
-    for item in found.snapshots:
+    table = _table("snapshot", "MB", "to remove" if pruning.is_dry_run else "removed", "kept because")
+    for item in pruning.snapshots:
         goes = "" if item.kept_because else "yes"
         table.add_row(short(item.digest), megabytes(item.size_bytes), goes, cell("; ".join(item.kept_because)))
-    verb = "would free" if found.is_dry_run else "freed"
-    hint = "; nothing was removed yet: add --yes" if found.is_dry_run and found.freed_bytes else ""
-    return Group(table, Text(f"{verb} {megabytes(found.freed_bytes)} MB{hint}"))
+    verb = "would free" if pruning.is_dry_run else "freed"
+    hint = "; nothing was removed yet: add --yes" if pruning.is_dry_run and pruning.freed_bytes else ""
+    return Group(table, Text(f"{verb} {megabytes(pruning.freed_bytes)} MB{hint}"))
 
 
 def _table(*columns: str) -> Table:

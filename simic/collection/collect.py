@@ -242,7 +242,10 @@ def collect_chunk(job: ChunkJob) -> ChunkSummary:
     ensemble = ensemble_of(job.hosts, job.world)
     controller: Controller = make(job.spec, job.hosts, verify=_verifier(job.spec))
     if job.branches:
-        steps_of_branches, actions = [one.step for one in job.branches], [one.action for one in job.branches]
+        steps_of_branches, actions = (
+            [branch.step for branch in job.branches],
+            [branch.action for branch in job.branches],
+        )
         controller = BranchingController(controller, steps_of_branches, actions)
     totals = ChunkTotals(len(job.hosts), job.world.horizon)
     ids = _run_ids(job, controller)

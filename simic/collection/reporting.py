@@ -75,7 +75,10 @@ def run_ids(
 
 def branch_ids(branches: Sequence[Branch]) -> list[str]:
     """Return one id per branch; the parent's id covers host, controller, seed and world."""
-    return [digest_of({"parent": one.parent, "step": one.step, "action": list(one.action)})[:32] for one in branches]
+    return [
+        digest_of({"parent": branch.parent, "step": branch.step, "action": list(branch.action)})[:32]
+        for branch in branches
+    ]
 
 
 def field_reports(
@@ -134,14 +137,14 @@ def _final_states(
     step: Step, rows: NDArray[np.int64], hardware: HardwareContext, cut_off: NDArray[np.bool_] | None
 ) -> dict[int, SystemState]:
     """Return the last state of each episode that ended or was cut off, by host."""
-    found: dict[int, SystemState] = {}
+    by_host: dict[int, SystemState] = {}
     ended = rows[step.outcome.terminated[rows]]
     cut = np.zeros(0, dtype=np.int64) if cut_off is None else rows[cut_off[rows]]
     for some, committed in ((ended, step.outcome.committed_validation_accuracy[ended]), (cut, None)):
         if len(some):
             states = step.after.take(some).to_states(hardware, committed)
-            found.update(zip(some.tolist(), states, strict=True))
-    return found
+            by_host.update(zip(some.tolist(), states, strict=True))
+    return by_host
 
 
 def _metrics(outcome: StepOutcome, rows: NDArray[np.int64]) -> list[StepMetrics]:

@@ -160,7 +160,7 @@ class CollectConfig(Contract):
     @field_validator("further")
     @classmethod
     def _each_set_once(cls, further: tuple[FurtherCollection, ...]) -> tuple[FurtherCollection, ...]:
-        names = [one.set for one in further]
+        names = [collection.set for collection in further]
         if twice := sorted({name for name in names if names.count(name) > 1}):
             raise ValueError(f"collect.further names {', '.join(twice)} twice; name each set once")
         return further
@@ -422,4 +422,4 @@ class RunConfig(Contract):
         """Resolved value of ``collect.further``: without the run's own set, and none unless train.start is distil."""
         if self.train.start != "distil":
             return ()
-        return tuple(one for one in self.collect.further if one.set != self.world.set)
+        return tuple(collection for collection in self.collect.further if collection.set != self.world.set)

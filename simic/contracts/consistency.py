@@ -220,8 +220,8 @@ def _of_parameters(report: FieldReport) -> str | None:
     if metrics.committed_parameters != kept:
         expected = f"parameters of fossilised seeds after {op.value} = {kept}"
         return _mismatch("metrics.committed_parameters", expected, metrics.committed_parameters)
-    if report.final_state is not None and (found := _kept(report.final_state)) != kept:
-        return _mismatch("final_state.slots", f"fossilised seeds of {kept} parameters", found)
+    if report.final_state is not None and (final_kept := _kept(report.final_state)) != kept:
+        return _mismatch("final_state.slots", f"fossilised seeds of {kept} parameters", final_kept)
     return None
 
 

@@ -118,8 +118,8 @@ class ProofTrial(Receipt):
 
     @model_validator(mode="after")
     def _one_entry_per_host(self) -> ProofTrial:
-        columns = [*self.per_host.values(), *(one.returns for one in self.static)]
-        columns += [column for one in self.static for column in (one.epochs, one.test_accuracies)]
+        columns = [*self.per_host.values(), *(static.returns for static in self.static)]
+        columns += [column for static in self.static for column in (static.epochs, static.test_accuracies)]
         if any(len(column) != len(self.host_keys) for column in columns):
             raise ValueError(f"expected {len(self.host_keys)} entries in every list, one per host key")
         return self

@@ -99,7 +99,7 @@ def declared_constants(sql: str, file: str) -> dict[str, Any]:
     Raises:
         ConfigError: a line does not have the form, or its constant has the name of a shared price or of another one.
     """
-    found: dict[str, Any] = {}
+    constants: dict[str, Any] = {}
     for header in (line for line in SETTING_LINE.finditer(sql) if line[1] == "constant"):
         if (match := _CONSTANT.fullmatch(header[2])) is None:
             number = sql.count("\n", 0, header.start()) + 1
@@ -108,11 +108,11 @@ def declared_constants(sql: str, file: str) -> dict[str, Any]:
                 f"`-- constant{header[2]}`; correct the line"
             )
         name, default, opening, low, high, closing, meaning = match.groups()
-        if name in found or name in _Prices.model_fields or name == "family":
+        if name in constants or name in _Prices.model_fields or name == "family":
             raise ConfigError(f"{file}: the constant {name!r} exists already; give it another name")
         bounds = {"ge" if opening == "[" else "gt": json.loads(low), "le" if closing == "]" else "lt": json.loads(high)}
-        found[name] = (Annotated[float, Field(description=meaning, **bounds)], float(default))
-    return found
+        constants[name] = (Annotated[float, Field(description=meaning, **bounds)], float(default))
+    return constants
 
 
 def _read(file: str) -> str:

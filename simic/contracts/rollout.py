@@ -68,19 +68,19 @@ class RolloutStatus(Contract):
 
     def told(self) -> str:
         """Return the evidence in one sentence, without a full stop."""
-        found, plan = self.policy, self.plan
-        if found.share is None:
+        rate, plan = self.policy, self.plan
+        if rate.share is None:
             return f"insufficient evidence, no whole episode of it has landed, {plan.min_episodes} are needed"
         figures = (
-            f"{found.succeeded} of {found.episodes} episodes succeeded, {found.share:.0%} "
-            f"[{found.lower:.0%}, {found.upper:.0%}]"
-            + (f", {found.cut_off} were cut off" if found.cut_off else "")
-            + (f", {found.open} are open" if found.open else "")
+            f"{rate.succeeded} of {rate.episodes} episodes succeeded, {rate.share:.0%} "
+            f"[{rate.lower:.0%}, {rate.upper:.0%}]"
+            + (f", {rate.cut_off} were cut off" if rate.cut_off else "")
+            + (f", {rate.open} are open" if rate.open else "")
         )
         return {
             RolloutVerdict.PASSING: f"passing, {figures}, at least {plan.min_success:.0%} are needed",
             RolloutVerdict.UNDECIDED: f"undecided, {figures}, the lower bound must reach {plan.min_success:.0%}"
-            + (" with open episodes as failures" if found.open else ""),
+            + (" with open episodes as failures" if rate.open else ""),
             RolloutVerdict.INSUFFICIENT: f"insufficient evidence, {figures}, {plan.min_episodes} episodes are needed",
             RolloutVerdict.FAILING: f"failing, {figures}, at least {plan.min_success:.0%} are needed",
         }[self.verdict]

@@ -237,8 +237,10 @@ class SafetyConfig(Contract):
 
     @model_validator(mode="after")
     def _pauses_are_shorter_than_the_deadline(self) -> SafetyConfig:
-        one = self.breakers
-        if (longest := max(one.learner.open_s, one.storage.open_s, one.sampling.open_s)) >= self.update_timeout_s:
+        breakers = self.breakers
+        if (
+            longest := max(breakers.learner.open_s, breakers.storage.open_s, breakers.sampling.open_s)
+        ) >= self.update_timeout_s:
             raise ValueError(
                 f"train.safety.update_timeout_s = {self.update_timeout_s:g} must be more than the longest pause of "
                 f"train.safety.breakers, {longest:g} s, which is no hanging"

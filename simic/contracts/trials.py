@@ -226,4 +226,4 @@ class SeedChoice(Receipt):
     @property
     def policies(self) -> frozenset[str]:
         """Return the digests of the policies of all these trainings."""
-        return frozenset([*(one.policy_digest for one in self.seeds), *(one.policy_digest for one in self.stopped)])
+        return frozenset([*(seed.policy_digest for seed in self.seeds), *(seed.policy_digest for seed in self.stopped)])

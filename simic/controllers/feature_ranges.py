@@ -27,20 +27,20 @@ _NODES: tuple[NodeType, ...] = ("context", "slot", "layer")
 
 def ranges_of(graphs: NodeFeatures, blueprints: Sequence[str]) -> FeatureRanges:
     """Return the range of every feature over N graphs."""
-    found: FeatureRanges = {}
+    ranges: FeatureRanges = {}
     for node, x in zip(_NODES, _tables(graphs), strict=True):
         names = feature_names(blueprints)[node]
         if not len(x):
-            found[node] = [None] * len(names)
+            ranges[node] = [None] * len(names)
             continue
         is_present = _present(x, names)
         lowest = torch.where(is_present, x, torch.inf).amin(0).tolist()
         highest = torch.where(is_present, x, -torch.inf).amax(0).tolist()
-        found[node] = [
+        ranges[node] = [
             None if lower > upper else FeatureRange(lower=lower, upper=upper)
             for lower, upper in zip(lowest, highest, strict=True)
         ]
-    return found
+    return ranges
 
 
 def joined_ranges(one: FeatureRanges, other: FeatureRanges) -> FeatureRanges:
@@ -59,7 +59,7 @@ def out_of_range(graph: GraphBatch, ranges: FeatureRanges, blueprints: Sequence[
 
     Of a feature of several slots or layers only the value that lies furthest outside is returned.
     """
-    found = []
+    findings = []
     for node, x in reversed(list(zip(_NODES, _tables(graph), strict=True))):
         if not len(x):
             continue
@@ -67,8 +67,8 @@ def out_of_range(graph: GraphBatch, ranges: FeatureRanges, blueprints: Sequence[
         excess = torch.where(_present(x, names), _excess(x, ranges[node]), 0.0)
         for column in excess.amax(0).nonzero().flatten().tolist():
             row = int(excess[:, column].argmax())
-            found.append(_finding(node, row, names[column], float(x[row, column]), ranges[node][column]))
-    return found
+            findings.append(_finding(node, row, names[column], float(x[row, column]), ranges[node][column]))
+    return findings
 
 
 def _finding(node: NodeType, row: int, name: str, value: float, known: FeatureRange | None) -> OutOfRange:
@@ -95,9 +95,9 @@ def _present(x: Tensor, names: Sequence[str]) -> Tensor:
 
 def _excess(x: Tensor, ranges: Sequence[FeatureRange | None]) -> Tensor:
     """Return [rows, F]: how far values lie outside the widened ranges; infinite where a feature has none."""
-    bounds = torch.tensor([(0.0, 0.0) if one is None else (one.lower, one.upper) for one in ranges])
+    bounds = torch.tensor([(0.0, 0.0) if span is None else (span.lower, span.upper) for span in ranges])
     lower, upper = bounds.unbind(1)
-    is_known = torch.tensor([one is not None for one in ranges])
+    is_known = torch.tensor([span is not None for span in ranges])
     margin = MARGIN * (upper - lower)
     excess = torch.maximum(lower - margin - x, x - upper - margin).clamp(min=0.0)
     return torch.where(is_known, excess, torch.inf)

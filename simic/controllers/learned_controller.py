@@ -120,12 +120,12 @@ class LearnedController:
             return None
         mapping = BlueprintMapping(tuple(self._card.blueprints), observations.blueprints)
         graph = encode(mapping.to_policy(observations))
-        found = out_of_range(graph, self._card.feature_ranges, self._card.blueprints)
+        findings = out_of_range(graph, self._card.feature_ranges, self._card.blueprints)
         if self._karn_ranges is not None:
-            known = {(one.node, one.feature) for one in found}
+            known = {(finding.node, finding.feature) for finding in findings}
             others = out_of_range(graph, self._karn_ranges, self._card.blueprints)
-            found += [one for one in others if (one.node, one.feature) not in known]
-        return found
+            findings += [finding for finding in others if (finding.node, finding.feature) not in known]
+        return findings
 
     def multiply_adds(self, observations: Observations) -> NDArray[np.int64]:
         """Return int64 [N]: the products of one decision about each host, in the layers of the policy and of Karn."""

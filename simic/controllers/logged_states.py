@@ -51,7 +51,7 @@ def actions_of_policy(
     ``is_decisive`` as in trials: the operation is drawn without exploration, every other head takes its likeliest
     choice. Otherwise all heads are drawn, with exploration.
     """
-    generator, found = np.random.default_rng(seed), []
+    generator, parts = np.random.default_rng(seed), []
     for rows in np.array_split(np.arange(len(actions)), max(1, -(-len(actions) // _ROWS))):
         own = masks.take(rows, observations.slot_ptr)
         considered = controller.consider(observations.take(rows), own, is_decisive=is_decisive)
@@ -70,8 +70,8 @@ def actions_of_policy(
                 chosen.append(considered.mapping.to_host(decisions).actions.astype(np.int64))
         draws = len(chosen) // len(OPS)
         shares = np.repeat(ops, draws, axis=1) / draws
-        found.append(TargetActions(np.where(is_known, log_probs, -np.inf), np.stack(chosen, axis=1), shares))
-    return TargetActions(*(np.concatenate(columns) for columns in zip(*found, strict=True)))
+        parts.append(TargetActions(np.where(is_known, log_probs, -np.inf), np.stack(chosen, axis=1), shares))
+    return TargetActions(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
 
 
 def actions_of_rules(

@@ -193,12 +193,12 @@ class Relation(NamedTuple):
 def relations_of(batch: GraphBatch) -> dict[EdgeType, Relation]:
     """Return the edges of each type with the number of neighbours over which a mean is taken."""
     rows = {"context": batch.context_x, "slot": batch.slot_x, "layer": batch.layer_x}
-    found = {}
+    relations = {}
     for edge_type, edges in batch.edges.items():
         count = rows[edge_type[2]].new_zeros(len(rows[edge_type[2]]))
         count = count.index_add(0, edges[1], count.new_ones(edges.shape[1]))
-        found[edge_type] = Relation(edges, count.clamp(min=1.0).unsqueeze(1))
-    return found
+        relations[edge_type] = Relation(edges, count.clamp(min=1.0).unsqueeze(1))
+    return relations
 
 
 class _ByNodeType(nn.Module):

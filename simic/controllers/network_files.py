@@ -137,11 +137,11 @@ class NetworkFiles(NamedTuple):
         if sealed is not None:
             self._check_bytes(directory, {CARD_NAME: card_bytes, WEIGHTS_NAME: weight_bytes}, sealed)
         try:
-            found = card.model_validate_json(card_bytes)
+            parsed = card.model_validate_json(card_bytes)
         except ValidationError as error:
             raise ContractError(f"{self.kind} card {directory / CARD_NAME} is malformed: {error}") from error
-        self._require_version(directory, found)
-        return found, read_tensors(weight_bytes, f"weights of {self.kind} {directory}")
+        self._require_version(directory, parsed)
+        return parsed, read_tensors(weight_bytes, f"weights of {self.kind} {directory}")
 
     def _require_version(self, directory: Path, card: NetworkCard[Any]) -> None:
         if card.architecture != self.architecture:
@@ -157,11 +157,11 @@ class NetworkFiles(NamedTuple):
 
     def _check_bytes(self, directory: Path, contents: Mapping[str, bytes], sealed: Mapping[str, str]) -> None:
         for name, content in contents.items():
-            found = hashlib.sha256(content).hexdigest()
-            if found != sealed.get(name):
+            digest = hashlib.sha256(content).hexdigest()
+            if digest != sealed.get(name):
                 raise IntegrityError(
                     f"{self.kind} {directory}: {name} should have SHA-256 {sealed.get(name)}, as its seal says, found "
-                    f"{found}: it changed after the seal was checked, or was never sealed"
+                    f"{digest}: it changed after the seal was checked, or was never sealed"
                 )
 
     def _bytes(self, path: Path, limit: int) -> bytes:

@@ -106,11 +106,11 @@ def load_plans(set_name: str, folder: Path | None = None, images: str | None = N
 
 def _read(path: Path) -> bytes:
     """Return the bytes of a regular file of bounded size; raise ValueError for anything else, such as a pipe."""
-    found = path.stat()
-    if not stat.S_ISREG(found.st_mode):
+    status = path.stat()
+    if not stat.S_ISREG(status.st_mode):
         raise ValueError("expected a plain file")
-    if found.st_size > MOST_BYTES:
-        raise ValueError(f"expected at most {MOST_BYTES} bytes, found {found.st_size}")
+    if status.st_size > MOST_BYTES:
+        raise ValueError(f"expected at most {MOST_BYTES} bytes, found {status.st_size}")
     return path.read_bytes()
 
 
@@ -135,9 +135,9 @@ def one_set(hosts: Sequence[HostIdentity]) -> str | None:
     """Return the set of all hosts, or None without hosts; raise ConfigError for hosts of several sets."""
     names = {host.set for host in hosts}
     if len(names) > 1:
-        found = ", ".join(sorted(names))
+        sets = ", ".join(sorted(names))
         raise ConfigError(
-            f"a plan book serves one set of hosts at a time, found {found}: use hosts of one set, or a controller "
+            f"a plan book serves one set of hosts at a time, found {sets}: use hosts of one set, or a controller "
             "without plans"
         )
     return next(iter(names), None)

@@ -90,8 +90,8 @@ class PortablePolicy(nn.Module):
 def _adjacency(connects: Tensor, monitors: Tensor) -> dict[tuple[str, str, str], Tensor]:
     """Return per edge type the number of edges [targets, sources]."""
     every_layer, every_slot = connects.new_ones(1, connects.shape[0]), monitors.new_ones(1, monitors.shape[0])
-    found = (connects.T, monitors.T, monitors, every_layer, every_slot, every_layer.T, every_slot.T)
-    return dict(zip(EDGE_TYPES, found, strict=True))
+    matrices = (connects.T, monitors.T, monitors, every_layer, every_slot, every_layer.T, every_slot.T)
+    return dict(zip(EDGE_TYPES, matrices, strict=True))
 
 
 def _encode(encoder: nn.Module, x: dict[str, Tensor], into: dict[tuple[str, str, str], Tensor]) -> dict[str, Tensor]:

@@ -78,7 +78,7 @@ def describe_inputs(digest: str, blueprints: Sequence[str]) -> dict[str, Any]:
             "tempo": {"shape": ["slots", len(TEMPOS)], "choices": list(TEMPOS)},
             "alpha_target": {"shape": ["slots", len(ALPHA_TARGETS)], "choices": list(ALPHA_TARGETS)},
             "alpha_speed": {"shape": ["slots", len(ALPHA_SPEEDS)], "choices": list(ALPHA_SPEEDS)},
-            "alpha_curve": {"shape": ["slots", len(ALPHA_CURVES)], "choices": [one.value for one in ALPHA_CURVES]},
+            "alpha_curve": {"shape": ["slots", len(ALPHA_CURVES)], "choices": [curve.value for curve in ALPHA_CURVES]},
             "value": {"shape": [1]},
         },
         "features": {

@@ -133,8 +133,8 @@ def joint_log_prob(
             return chosen, np.where(chosen == np.argmax(table, axis=1), 0.0, -np.inf)
         return chosen, _log_share(table, np.clip(chosen, 0, table.shape[1] - 1))
 
-    found = np.nansum(_decide(distribution, choose).log_probs, axis=1, dtype=np.float64)
-    return np.minimum(found, 0.0)
+    joint = np.nansum(_decide(distribution, choose).log_probs, axis=1, dtype=np.float64)
+    return np.minimum(joint, 0.0)
 
 
 def deterministic(actions: NDArray[np.int16]) -> Decisions:
@@ -173,8 +173,8 @@ def _inverse_cdf(uniforms: NDArray[np.float64]) -> Choose:
 
 def _log_share(table: NDArray[np.float64], chosen: Array) -> NDArray[np.float64]:
     with np.errstate(divide="ignore"):
-        found: NDArray[np.float64] = np.log(np.take_along_axis(table, chosen[:, None], axis=1)[:, 0])
-    return found
+        log_shares: NDArray[np.float64] = np.log(np.take_along_axis(table, chosen[:, None], axis=1)[:, 0])
+    return log_shares
 
 
 def _decide(distribution: FactoredDistribution, choose: Choose) -> Decisions:

@@ -225,12 +225,12 @@ def _count(connection: duckdb.DuckDBPyConnection) -> _Counts:
         return dict(connection.execute(sql).fetchall())
 
     rows = connection.execute("SELECT (SELECT count(*) FROM reports), (SELECT count(*) FROM reward_terms)").fetchall()
-    found = pairs("SELECT split, count(*) FROM episode_rows GROUP BY split")
+    episodes = pairs("SELECT split, count(*) FROM episode_rows GROUP BY split")
     return _Counts(
         rows_in=rows[0][0],
         rows_out=rows[0][1],
         rejected=pairs("SELECT reason, count(*) FROM rejected_rows GROUP BY reason ORDER BY reason"),
-        episodes={split.value: found.get(split.value, 0) for split in Split},
+        episodes={split.value: episodes.get(split.value, 0) for split in Split},
     )
 
 

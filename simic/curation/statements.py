@@ -170,10 +170,10 @@ def create_tables(
             on_statement(statement.file)
     violations = connection.execute(f'FROM "{CHECKS_TABLE}" ORDER BY ALL LIMIT 5').fetchall()
     if violations:
-        found = "; ".join(f"{name} ({run_id}, step {step}): {text}" for name, run_id, step, text in violations)
+        examples = "; ".join(f"{name} ({run_id}, step {step}): {text}" for name, run_id, step, text in violations)
         raise ContractError(
             "curation violated its own invariants, no snapshot was made; this is a bug in the reward SQL or in Simic; "
-            f"check the family's `-- term` bounds; the first: {found}"
+            f"check the family's `-- term` bounds; the first: {examples}"
         )
 
 
@@ -197,11 +197,11 @@ def _last_readers(statements: list[Statement]) -> dict[int, list[str]]:
         numbers = [last(each.name) if each.kind == "view" else named[each.name] for each in readers[name]]
         return max(numbers, default=-1)
 
-    found = defaultdict(list)
+    tables = defaultdict(list)
     for statement in statements:
         if statement.kind == "table":
-            found[last(statement.name)].append(statement.name)
-    return found
+            tables[last(statement.name)].append(statement.name)
+    return tables
 
 
 def set_parameters(connection: duckdb.DuckDBPyConnection, parameters: Mapping[str, object]) -> None:

@@ -35,10 +35,10 @@ def initial_change(blueprint: Blueprint, site: Site) -> tuple[bool, float]:
     """Return whether initialised seeds keep all shapes, and the largest number by which they change anything."""
     if blueprint.is_widening:
         seeds, inputs = _drawn(blueprint, site, site.source)
-        changes = [one for seed, x in zip(seeds, inputs, strict=True) for one in blueprint.additions(seed, x, site)]
+        changes = [added for seed, x in zip(seeds, inputs, strict=True) for added in blueprint.additions(seed, x, site)]
         widths = [reader.width for _ in seeds for reader in site.readers]
-        keeps_shape = [(len(one), one.shape[-1]) for one in changes] == [(_SAMPLES, width) for width in widths]
-        return keeps_shape, max(float(one.abs().max()) for one in changes)
+        keeps_shape = [(len(added), added.shape[-1]) for added in changes] == [(_SAMPLES, width) for width in widths]
+        return keeps_shape, max(float(added.abs().max()) for added in changes)
     parameters, h = initial_seeds_and_states(blueprint, site)
     delta = blueprint.delta(parameters, h, None)
     keeps_shape = delta.shape == h.shape

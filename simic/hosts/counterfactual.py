@@ -100,7 +100,7 @@ def attribute(worth: Mapping[Coalition, NDArray[np.float64]], place: NDArray[np.
     shapley, without = np.zeros((2, len(place), players + 1))
     pairs = np.zeros((len(place), players + 1, players + 1))
     for player in everyone:
-        others = [one for one in everyone if one != player]
+        others = [member for member in everyone if member != player]
         without[:, player] = worth[everyone] - worth[tuple(others)]
         for size in range(players):
             share = factorial(size) * factorial(players - size - 1) / factorial(players)

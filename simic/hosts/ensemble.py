@@ -269,17 +269,19 @@ class Ensemble:
         pending = self._pending._asdict()
         del pending["snapshot"], pending["live"]
         tables = {"slots": self._slots.columns, "readings": self._readings._asdict(), "own": self._own()}
-        columns = {f"{table}.{name}": one.copy() for table, found in tables.items() for name, one in found.items()}
+        columns = {
+            f"{table}.{name}": array.copy() for table, arrays in tables.items() for name, array in arrays.items()
+        }
         return {**columns, **{f"pending.{name}": value for name, value in pending.items()}}
 
     def restore_state(self, state: Mapping[str, Any]) -> SeedAssignment:
         """Restore what ``state`` returned, for hosts that hold the same seeds; return the seeds that take part."""
-        for table, found in (
+        for table, columns in (
             ("slots", self._slots.columns),
             ("readings", self._readings._asdict()),
             ("own", self._own()),
         ):
-            for name, column in found.items():
+            for name, column in columns.items():
                 column[...] = state[f"{table}.{name}"]
         live = ~self._finished
         pending = {name: state[f"pending.{name}"] for name in _Pending._fields if name not in ("live", "snapshot")}
@@ -366,8 +368,8 @@ class Ensemble:
         self._slots["gradient_norm"][rows] = record.seed_gradient[rows]
         self._slots["gradient_health"][rows] = record.seed_health[rows]
         self._write_evaluation(rows, measured)
-        rules, found = self.world.lifecycle, (measured.accuracy, measured.accuracy_without, measured.error_without)
-        fold_contributions(self._slots, *found, rows, rules.contribution_weight)
+        rules, accuracies = self.world.lifecycle, (measured.accuracy, measured.accuracy_without, measured.error_without)
+        fold_contributions(self._slots, *accuracies, rows, rules.contribution_weight)
         entered = transitions.end_epoch(self._slots, rows, self._seed_is_finite, self._hosts.is_clear(), rules)
         if entered.any():
             self._hosts.clear(entered)

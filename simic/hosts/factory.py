@@ -79,7 +79,9 @@ def make_host_batch(hosts: Sequence[HostIdentity], chosen: HostSet, world: World
     names, blueprints = blueprint_names(), offered_blueprints(chosen.blueprints)
     if world.blend != "own":
         operator = Operator(world.blend)
-        blueprints = [one if one.is_widening else _WithOperator(one, operator) for one in blueprints]
+        blueprints = [
+            blueprint if blueprint.is_widening else _WithOperator(blueprint, operator) for blueprint in blueprints
+        ]
     if world.images is not None and not chosen.has_pictures:
         raise ConfigError(
             f"world.images {world.images!r}: hosts of kind {chosen.kind!r} do not read images; choose a set that "
@@ -143,7 +145,10 @@ def allowed_blueprints(batch: HostBatch, chosen: HostSet, rules: LifecycleConfig
 def seed_sizes(batch: HostBatch) -> NDArray[np.int32]:
     """Return int32 [S, K]: parameters of each blueprint in each slot; 0 where it does not suit the site."""
     return np.array(
-        [[one.parameters(site) if one.suits(site) else 0 for one in batch.blueprints] for site in batch.topology.sites],
+        [
+            [blueprint.parameters(site) if blueprint.suits(site) else 0 for blueprint in batch.blueprints]
+            for site in batch.topology.sites
+        ],
         dtype=np.int32,
     )
 

@@ -81,8 +81,8 @@ class Slots:
 
     def is_in(self, *stages: SeedStage) -> NDArray[np.bool_]:
         """Return bool [N, S]: the stage is one of ``stages``."""
-        found: NDArray[np.bool_] = np.isin(self["stage"], [STAGE_INDEX[stage] for stage in stages])
-        return found
+        mask: NDArray[np.bool_] = np.isin(self["stage"], [STAGE_INDEX[stage] for stage in stages])
+        return mask
 
     @property
     def is_alive(self) -> NDArray[np.bool_]:

@@ -145,8 +145,8 @@ def _optimisers(set_name: str) -> dict[str, str | int]:
         return {}
     from simic.hosts.custom.host import optimiser_of
 
-    found = {name: optimiser_of(load_module_family(name), key) for key, name in mine}
-    return {f"optimiser of {name}": text for name, text in found.items() if text is not None}
+    optimisers = {name: optimiser_of(load_module_family(name), key) for key, name in mine}
+    return {f"optimiser of {name}": text for name, text in optimisers.items() if text is not None}
 
 
 def _source_digest(point: EntryPoint) -> str:

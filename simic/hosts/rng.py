@@ -82,8 +82,8 @@ def normals(stream: NDArray[np.uint64], count: int) -> NDArray[np.float32]:
     """Return standard normal draws, float32 [N, M], by Box and Muller; row by row, so that no bits depend on N."""
     half = -(-count // 2)
     out = np.empty((len(stream), 2 * half), dtype=np.float32)
-    for row, one in zip(out, stream[:, None], strict=True):
-        u = uniforms(one, 2 * half)[0]
+    for row, row_stream in zip(out, stream[:, None], strict=True):
+        u = uniforms(row_stream, 2 * half)[0]
         radius = np.sqrt(-2.0 * np.log1p(-u[:half]))
         row[:half] = radius * np.cos(2.0 * np.pi * u[half:])
         row[half:] = radius * np.sin(2.0 * np.pi * u[half:])

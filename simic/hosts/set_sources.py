@@ -36,14 +36,14 @@ def set_sources(set_name: str) -> tuple[str, ...]:
 
 def _with_imports(modules: Iterable[str]) -> set[Path]:
     """Return the files of modules, and those that they import from the same folders."""
-    found: set[Path] = set()
+    paths: set[Path] = set()
     waiting = list(modules)
     while waiting:
         path = _PACKAGE.joinpath(*waiting.pop().split(".")).with_suffix(".py")
-        if path not in found and path.is_file():
-            found.add(path)
+        if path not in paths and path.is_file():
+            paths.add(path)
             waiting += _imports_of(path)
-    return found
+    return paths
 
 
 def _imports_of(path: Path) -> list[str]:

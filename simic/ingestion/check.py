@@ -162,16 +162,16 @@ class ReportCheck:
         """Yield the faults that a line shows, in itself or in those that waited for it."""
         now = self._clock()
         self._validator.begin(now, now)
-        found = self._validator.validate(line)
-        if isinstance(found, Refused):
+        result = self._validator.validate(line)
+        if isinstance(result, Refused):
             self._refusals += 1
-            yield from self._refusal(line, found)
+            yield from self._refusal(line, result)
             return
-        link = read_link(found.data)
+        link = read_link(result.data)
         place = _Place(self._file, line.number)
-        if (first := self._first(found, place)) is not None:
+        if (first := self._first(result, place)) is not None:
             digest, earlier = first
-            if digest == found.content_digest[:_DIGEST_CHARACTERS]:
+            if digest == result.content_digest[:_DIGEST_CHARACTERS]:
                 self.duplicates += 1
                 return
             text = f"report_id: expected one that no other report has, found that of {earlier}"
@@ -241,10 +241,10 @@ def _parsed(line: Line, reason: Reason) -> Mapping[str, Any]:
     """Return the object of a refused line, or what of its episode can be read without parsing it."""
     if line.defect is None and reason not in (Reason.TOO_DEEP, Reason.MALFORMED_JSON):
         try:
-            found = json.loads(line.data)
+            parsed = json.loads(line.data)
         except ValueError:  # a number of thousands of digits, which the contract's parser takes
             return {}
-        return found if isinstance(found, dict) else {}
+        return parsed if isinstance(parsed, dict) else {}
     run_id = _RUN_ID.search(line.data)
     return {} if run_id is None else {"run_id": run_id.group(1).decode()}
 

@@ -176,13 +176,13 @@ def _general(item: Any, place: str) -> dict[str, Any]:
 
 def _texts(contract: type[BaseModel], hints: Mapping[str, Any]) -> dict[str, str]:
     """Return the fields that are texts with only a pattern, if there are several; one search matches them all."""
-    found = {}
+    patterns = {}
     for name, hint in hints.items():
         if get_origin(hint) is Annotated and get_args(hint)[0] is str and hint != BlueprintName:
             limits = _limits(get_args(hint)[1:], f"{contract.__name__}.{name}")
             if set(limits) == {"pattern"} and _ON_ONE_LINE.fullmatch(limits["pattern"]):
-                found[name] = limits["pattern"]
-    return found if len(found) > 1 else {}
+                patterns[name] = limits["pattern"]
+    return patterns if len(patterns) > 1 else {}
 
 
 def _check(contract: type[BaseModel], hints: Mapping[str, Any], texts: Mapping[str, str]) -> _Check | None:

@@ -257,5 +257,5 @@ def _reason(fault: ErrorDetails) -> Reason:
 
 
 def _report_id(data: bytes) -> str | None:
-    found = _REPORT_ID.search(data)
-    return found.group(1).decode() if found else None
+    match = _REPORT_ID.search(data)
+    return match.group(1).decode() if match else None

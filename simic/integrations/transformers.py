@@ -142,8 +142,8 @@ def _check(trainer: Trainer) -> None:
         "compute_loss_func; give a Grower's `loss=` instead": trainer.compute_loss_func is not None,
         "label_smoothing_factor; give a Grower's `loss=` instead": args.label_smoothing_factor != 0,
     }
-    if found := [name for name, is_so in wrong.items() if is_so]:
-        raise ConfigError(f"GrowerCallback: expected a trainer of one process without {' and '.join(found)}")
+    if unsupported := [name for name, is_so in wrong.items() if is_so]:
+        raise ConfigError(f"GrowerCallback: expected a trainer of one process without {' and '.join(unsupported)}")
 
 
 def _epochs(args: TrainingArguments) -> int:

@@ -54,7 +54,7 @@ def older_schemas(
     if not first:
         return []
     required = required_columns() if required is None else required
-    found = []
+    schemas = []
     for part in first.values():
         older = _footer(store, part)
         if problems := differences(schema, older, required):
@@ -63,8 +63,8 @@ def older_schemas(
                 f"{store.place}/{part.part} was written by {part.code_version} under a contract that this code cannot "
                 f"read: {text}. Read it with that version, or drop such parts with `simic lake retain`"
             )
-        found.append(older)
-    return found
+        schemas.append(older)
+    return schemas
 
 
 def differences(current: pa.Schema, older: pa.Schema, required: frozenset[str]) -> list[Difference]:

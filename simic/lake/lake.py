@@ -162,9 +162,9 @@ class Lake:
         if not isinstance(store, ArrowParts):
             return
         check_claims(self.home, store)
-        if self.state.url is None and (found := store.names()):
+        if self.state.url is None and (names := store.names()):
             raise IntegrityError(
-                f"{store.place} holds {len(found)} parts, but the ledger of {self.home.root} names none: name another "
+                f"{store.place} holds {len(names)} parts, but the ledger of {self.home.root} names none: name another "
                 "prefix if they are another home's, or restore the ledger from a backup; see `simic doctor`"
             )
 

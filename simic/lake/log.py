@@ -212,12 +212,12 @@ def landings(ledger: Ledger, name: str) -> tuple[Part, ...]:
 
 def committed_digests(ledger: Ledger) -> dict[str, set[str]]:
     """Return by name every SHA-256 with which a part was committed; a damaged part may be committed again."""
-    found: dict[str, set[str]] = defaultdict(set)
+    digests: dict[str, set[str]] = defaultdict(set)
     for line in ledger.read():
         part = line["part"] if line.get("op") == "replaced" else line
         if "sha256" in part:
-            found[part["part"]].add(part["sha256"])
-    return found
+            digests[part["part"]].add(part["sha256"])
+    return digests
 
 
 class InvalidLogEntryError(Exception):

@@ -76,11 +76,11 @@ def claim(home: Home, store: ArrowParts) -> None:
     mine = f"{home_id}.{secrets.token_hex(16)}"
     _write(home, _CLAIMS, "\n".join([*earlier, mine]))  # a kill may leave any of them in the store
     store.add_claim(mine)
-    found = store.claims()
-    if unknown := found.difference(earlier, [mine]):
+    claims = store.claims()
+    if unknown := claims.difference(earlier, [mine]):
         store.drop_claim(mine)
         raise _refusal(home, store, unknown)
-    for old in found.intersection(earlier):
+    for old in claims.intersection(earlier):
         store.drop_claim(old)
     _write(home, _CLAIMS, mine)
 

@@ -112,27 +112,27 @@ def move_orphans_to_damaged(store: PartStore, state: LedgerState) -> list[str]:
     Raises:
         IntegrityError: if there are more than killed runs leave, so that the ledger must be wrong; nothing is moved.
     """
-    found = find_orphans(store, state)
+    orphans = find_orphans(store, state)
     most = _MOST_ORPHANS if state.named else 1
-    if len(found) > most:
+    if len(orphans) > most:
         raise IntegrityError(
-            f"{store.place} holds {len(found)} parts that no ledger line names, from {found[0]} to {found[-1]}; killed "
-            f"runs leave at most {most}, so the ledger is older than its store, or these are another home's: restore "
-            "the newest ledger or name another place, and see `simic doctor`; nothing was changed"
+            f"{store.place} holds {len(orphans)} parts that no ledger line names, from {orphans[0]} to {orphans[-1]}; "
+            f"killed runs leave at most {most}, so the ledger is older than its store, or these are another home's: "
+            "restore the newest ledger or name another place, and see `simic doctor`; nothing was changed"
         )
-    for name in found:
+    for name in orphans:
         store.move_to_damaged(name)
-    return found
+    return orphans
 
 
 def check_part(store: PartStore, part: Part) -> None:
     """Raise IntegrityError unless the part in the store has the committed size and SHA-256."""
-    found = store.size_bytes(part.part)
+    size_bytes = store.size_bytes(part.part)
     place = f"{store.place}/{part.part}"
-    if found is None:
+    if size_bytes is None:
         raise IntegrityError(f"{place} is in the ledger but not there; see `simic doctor`")
-    if found != part.size_bytes:
-        raise IntegrityError(f"{place}: expected {part.size_bytes} bytes, found {found}; see `simic doctor`")
+    if size_bytes != part.size_bytes:
+        raise IntegrityError(f"{place}: expected {part.size_bytes} bytes, found {size_bytes}; see `simic doctor`")
     if (digest := store.digest(part.part)) != part.sha256:
         raise IntegrityError(f"{place}: expected SHA-256 {part.sha256}, found {digest}; see `simic doctor --deep`")
 

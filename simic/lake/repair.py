@@ -54,11 +54,11 @@ def find_damaged_parts(lake: Lake, *, is_deep: bool, on_checked: Callable[[int],
     """Return live parts that are missing or of another size; ``is_deep`` compares SHA-256, too."""
     damaged = []
     for part in lake.parts:
-        found = lake.store.size_bytes(part.part)
-        if found is None:
+        size_bytes = lake.store.size_bytes(part.part)
+        if size_bytes is None:
             damaged.append(DamagedPart(part, "it is not there"))
-        elif found != part.size_bytes:
-            damaged.append(DamagedPart(part, f"expected {part.size_bytes} bytes, found {found}"))
+        elif size_bytes != part.size_bytes:
+            damaged.append(DamagedPart(part, f"expected {part.size_bytes} bytes, found {size_bytes}"))
         elif is_deep:
             try:
                 check_part(lake.store, part)

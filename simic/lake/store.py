@@ -115,8 +115,8 @@ class LocalParts:
 
     def names(self) -> list[str]:
         """Return the names of all part files; unfinished ones are in another folder."""
-        found = (path.relative_to(self.root).as_posix() for path in self.root.glob("*/part-*.parquet"))
-        return sorted(name for name in found if _PART.fullmatch(name))
+        names = (path.relative_to(self.root).as_posix() for path in self.root.glob("*/part-*.parquet"))
+        return sorted(name for name in names if _PART.fullmatch(name))
 
     def delete(self, name: str) -> None:
         """Unlink the file; processes that have it open can still read it."""
@@ -192,8 +192,8 @@ class ArrowParts:
         """Return the names of all parts below the prefix, without ``damaged``."""
         selector = arrow_fs.FileSelector("", recursive=True, allow_not_found=True)
         with _storing(f"list {self.place}"):
-            found = [info.path for info in self.filesystem.get_file_info(selector) if info.is_file]
-        return sorted(name for name in found if _PART.fullmatch(name))
+            names = [info.path for info in self.filesystem.get_file_info(selector) if info.is_file]
+        return sorted(name for name in names if _PART.fullmatch(name))
 
     def delete(self, name: str) -> None:
         """Delete the object."""
@@ -213,8 +213,8 @@ class ArrowParts:
     def claims(self) -> set[str]:
         """Return the claims of homes on the parts, see ``ownership``."""
         with _storing(f"look for the owner of {self.place}"):
-            found = self.filesystem.get_file_info(arrow_fs.FileSelector("", allow_not_found=True))
-        names = [info.base_name for info in found if info.is_file]
+            infos = self.filesystem.get_file_info(arrow_fs.FileSelector("", allow_not_found=True))
+        names = [info.base_name for info in infos if info.is_file]
         return {name.removeprefix(CLAIM_PREFIX) for name in names if name.startswith(CLAIM_PREFIX)}
 
     def has_claim(self, claim: str) -> bool:

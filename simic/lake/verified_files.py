@@ -41,14 +41,14 @@ def verify_cached(files: Iterable[VerifiedFile], notes: Path, advice: str) -> No
         advice: next step, for the message.
     """
     known = _read(notes)
-    found = {}
+    stamps = {}
     for file in files:
         stamp = _stamp(file, advice)
         if known.get(str(file.path)) != stamp:
             _check(file, advice)
-        found[str(file.path)] = stamp
-    if found != known:
-        _write(notes, found)
+        stamps[str(file.path)] = stamp
+    if stamps != known:
+        _write(notes, stamps)
 
 
 def refresh_cache(files: Iterable[VerifiedFile], notes: Path) -> None:
@@ -57,15 +57,15 @@ def refresh_cache(files: Iterable[VerifiedFile], notes: Path) -> None:
     Adding or removing a hard link changes the ctime and nothing else of a stamp.
     """
     known = _read(notes)
-    found = dict(known)
+    stamps = dict(known)
     for file in files:
         before = known.get(str(file.path))
         if before is not None and file.path.exists():
             now = _stamp(file, "")
             if [*before[:_CTIME], *before[_CTIME + 1 :]] == [*now[:_CTIME], *now[_CTIME + 1 :]]:
-                found[str(file.path)] = now
-    if found != known:
-        _write(notes, found)
+                stamps[str(file.path)] = now
+    if stamps != known:
+        _write(notes, stamps)
 
 
 def _stamp(file: VerifiedFile, advice: str) -> list[Any]:
@@ -92,7 +92,7 @@ def _read(notes: Path) -> dict[str, Any]:
     return known if isinstance(known, dict) else {}
 
 
-def _write(notes: Path, found: Mapping[str, Any]) -> None:
+def _write(notes: Path, stamps: Mapping[str, Any]) -> None:
     """Write the cache; on failure the next verification only takes longer."""
     with suppress(OSError):
-        atomic_write(notes, json.dumps(found).encode(), durable=False)
+        atomic_write(notes, json.dumps(stamps).encode(), durable=False)

@@ -22,13 +22,13 @@ def clip_by_group(groups: Iterable[Mapping[str, Any]], max_norm: float) -> dict[
         measured, and ``clipped_<group>``, 1 if the clip changed the gradients and 0 otherwise. The mean of the last one
         over updates is the share of clipped updates.
     """
-    found: dict[str, Tensor] = {}
+    metrics: dict[str, Tensor] = {}
     for group in groups:
         touched = [parameter for parameter in group["params"] if parameter.grad is not None]
         if not touched:
             continue
         before, name = nn.utils.clip_grad_norm_(touched, max_norm), group["name"]
-        found[f"{GRAD_NORM}{name}"] = before
-        found[f"clipped_{GRAD_NORM}{name}"] = nn.utils.get_total_norm([one.grad for one in touched])
-        found[f"clipped_{name}"] = (before > max_norm).to(torch.float32)
-    return found
+        metrics[f"{GRAD_NORM}{name}"] = before
+        metrics[f"clipped_{GRAD_NORM}{name}"] = nn.utils.get_total_norm([parameter.grad for parameter in touched])
+        metrics[f"clipped_{name}"] = (before > max_norm).to(torch.float32)
+    return metrics

@@ -220,17 +220,17 @@ class CountedPasses(ABC):
 
     def _progress(self, loss: Loss, batch: SequenceBatch, advantage_scale: float) -> dict[str, Tensor]:
         """Return what falls or rises over the passes, as metrics of a part of an update."""
-        found, curriculum = dict[str, Tensor](), self.log.passes.curriculum
+        metrics, curriculum = dict[str, Tensor](), self.log.passes.curriculum
         if self.config.entropy_bonus_last is not None:
-            found["entropy_bonus"] = loss.total.new_full((), self.config.entropy_bonus)
+            metrics["entropy_bonus"] = loss.total.new_full((), self.config.entropy_bonus)
         if curriculum is not None:
             if loss.errors is None:
                 raise ConfigError(
                     f"train.curriculum needs the errors of values, which the loss of {self.phase} does not return: set "
                     "train.curriculum.enabled to false"
                 )
-            found |= curriculum.metrics(loss.errors, batch.valid, advantage_scale)
-        return found
+            metrics |= curriculum.metrics(loss.errors, batch.valid, advantage_scale)
+        return metrics
 
     def _reprioritise(self, draw: Draw, advantage_scale: float) -> None:
         """Set the priorities of the batch of an update that was made, and not repeated, in units of the scale."""

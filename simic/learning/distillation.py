@@ -135,16 +135,16 @@ Member = tuple[int, int]
 
 def branched_decisions(store: GraphDataset) -> DecisionSplit | None:
     """Return all decisions with two or more different actions, or None if there is none."""
-    found = [members for members in _groups(store) if len(members) > 1]
-    if not found:
+    decisions = [members for members in _groups(store) if len(members) > 1]
+    if not decisions:
         return None
-    everything = _tensors(store, found)
-    keys = store.sequences.host_keys[[members[0][0] for members in found]].tolist()
+    everything = _tensors(store, decisions)
+    keys = store.sequences.host_keys[[members[0][0] for members in decisions]].tolist()
     is_held_out = np.array([derive(key, "held out") % HELD_OUT_OF == 0 for key in keys], dtype=bool)
     if is_held_out.all():
         is_held_out[:] = False
     held_out = everything.take(is_held_out)
-    learned = (members for members, is_out in zip(found, is_held_out, strict=True) if not is_out)
+    learned = (members for members, is_out in zip(decisions, is_held_out, strict=True) if not is_out)
     episodes = len({sequence for members in learned for sequence, _ in members})
     return DecisionSplit(everything.take(~is_held_out), held_out, len(_hosts(store, held_out.rows)), episodes)
 
@@ -161,14 +161,14 @@ def without_held_out(store: GraphDataset, split: DecisionSplit) -> NDArray[np.in
 def _hosts(store: GraphDataset, rows: NDArray[np.int64]) -> set[tuple[str, int]]:
     """Return set and key of the hosts of some steps."""
     sequences = np.unique(np.searchsorted(store.sequences.starts, rows, side="right") - 1).tolist()
-    return {(store.sequences.sets[one], int(store.sequences.host_keys[one])) for one in sequences}
+    return {(store.sequences.sets[sequence], int(store.sequences.host_keys[sequence])) for sequence in sequences}
 
 
-def _tensors(store: GraphDataset, found: Sequence[Sequence[Member]]) -> BranchedDecisions:
-    most = max(map(len, found))
-    rows, returns = np.zeros((len(found), most), dtype=np.int64), torch.full((len(found), most), torch.nan)
+def _tensors(store: GraphDataset, decisions: Sequence[Sequence[Member]]) -> BranchedDecisions:
+    most = max(map(len, decisions))
+    rows, returns = np.zeros((len(decisions), most), dtype=np.int64), torch.full((len(decisions), most), torch.nan)
     following, followed = [], []
-    for decision, members in enumerate(found):
+    for decision, members in enumerate(decisions):
         own = np.array([row for _, row in members])
         rows[decision], rows[decision, : len(own)] = own[0], own
         returns[decision, : len(own)] = store.steps.returns[torch.from_numpy(own)]

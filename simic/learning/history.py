@@ -238,7 +238,7 @@ class History:
         generators = {key.removeprefix("generator/") for key in resumed.tensors if key.startswith("generator/")}
         expected = sorted({*resumed.updates, *resumed.samplers, *generators})
         found = sorted({*self._learners, *self._samplers, *self._generators})
-        updates = [resumed.updates.get(name) for name, one in self._learners.items() if one is last]
+        updates = [resumed.updates.get(name) for name, trainee in self._learners.items() if trainee is last]
         if (expected, updates) != (found, [last.updates]):
             raise ContractError(
                 f"a checkpoint does not fit its training: after {self.covered} repeated updates expected {expected} "

@@ -111,7 +111,7 @@ class KarnTraining:
         records = list[dict[str, float]]()
         for number in range(self._config.passes):
             draw = generator(self._seed, "karn", number)
-            orders = [draw.permutation(len(one.rows)) for one in (self.examples.compared, self.examples.germinated)]
+            orders = [draw.permutation(len(part.rows)) for part in (self.examples.compared, self.examples.germinated)]
             for compared, germinated in zip(*(np.array_split(order, self._batches) for order in orders), strict=True):
                 progress = min(1.0, len(records) / max(1.0, COOLING_SHARE * self.updates))
                 temperature = FIRST_TEMPERATURE + progress * (LAST_TEMPERATURE - FIRST_TEMPERATURE)
@@ -227,10 +227,10 @@ def regrets(network: KarnNetwork, store: GraphDataset, examples: KarnExamples) -
     mean_regret = learned.regret.sum(0) / learned.tried.sum(0).clamp(min=1)
     mean_regret = mean_regret.where(learned.tried.any(0), -IMPOSSIBLE)  # nothing known is not the best
     fixed = torch.where(tried, mean_regret, torch.inf).argmin(1, keepdim=True)
-    found = {
+    metrics = {
         "held_out_regret": (among.softmax(1) * regret).sum(1),
         "held_out_greedy_regret": regret.gather(1, among.argmax(1, keepdim=True)).squeeze(1),
         "held_out_fixed_regret": regret.gather(1, fixed).squeeze(1),
         "held_out_uniform_regret": regret.sum(1) / tried.sum(1),
     }
-    return {name: float(values.double().mean()) for name, values in found.items()}
+    return {name: float(values.double().mean()) for name, values in metrics.items()}

@@ -62,7 +62,11 @@ class NetworkLearner:
         is_cuda = self._device.type == "cuda"
         self.optimizer: Optimizer = torch.optim.AdamW(
             [
-                {"name": policy.value, "params": [one for one in own if one.requires_grad], "lr": peaks[policy]}
+                {
+                    "name": policy.value,
+                    "params": [parameter for parameter in own if parameter.requires_grad],
+                    "lr": peaks[policy],
+                }
                 for policy, own in parameters.items()
             ],
             weight_decay=config.weight_decay,
@@ -106,11 +110,11 @@ class NetworkLearner:
         share = schedule.share(position) * self.history.lr_factor
         rates = self._rates.apply(share)
         try:
-            found, memory = self._gradients(rows, loss_of)
-            found |= self._precision.scale()
+            tensors, memory = self._gradients(rows, loss_of)
+            tensors |= self._precision.scale()
             self._precision.unscale(self.optimizer)
-            found |= self._clip()
-            metrics = dict(zip(found, torch.stack(list(found.values())).cpu().tolist(), strict=True))
+            tensors |= self._clip()
+            metrics = dict(zip(tensors, torch.stack(list(tensors.values())).cpu().tolist(), strict=True))
             self._require_finite({_LOSS: metrics.pop(_LOSS)}, metrics)
             overflow = self._step(metrics)
         finally:
@@ -159,12 +163,12 @@ class NetworkLearner:
 
     def _backward(self, rows: int, most: int, loss_of: Callable[[slice], Loss]) -> dict[str, Tensor]:
         """Add up gradients and metrics over the parts; ``_LOSS`` is the loss."""
-        found: dict[str, Tensor] = {}
+        totals: dict[str, Tensor] = {}
         for part in split_rows(rows, most):
             loss = self._loss(loss_of, part.rows)
             self._precision.scaled(loss.total * part.share).backward()  # type: ignore[no-untyped-call]
-            add_up(found, loss._replace(metrics={**loss.metrics, _LOSS: loss.total.detach()}), part.share)
-        return found
+            add_up(totals, loss._replace(metrics={**loss.metrics, _LOSS: loss.total.detach()}), part.share)
+        return totals
 
     def _loss(self, loss_of: Callable[[slice], Loss], rows: slice) -> Loss:
         self.network.train()

@@ -115,16 +115,16 @@ def _restore(
         parameter.data.copy_(weight)
         left.discard(f"{name}.{_WEIGHT}")
         keys = {kind: f"{name}.{kind}" for kind in (*_MOMENTS, _STEP)}
-        found = left & set(keys.values())
-        if not found:
+        present = left & set(keys.values())
+        if not present:
             continue
-        if found != set(keys.values()):
+        if present != set(keys.values()):
             raise ContractError(f"learner state in {directory}: moments of {name} are incomplete")
         if any(moments[keys[kind]].shape != parameter.shape for kind in _MOMENTS) or moments[keys[_STEP]].dim() != 0:
             raise ContractError(f"learner state in {directory}: moments of {name} have another shape")
         for kind, key in keys.items():
             put_moment(optimizer, parameter, kind, moments[key])
-        left -= found
+        left -= present
     if left:
         raise ContractError(f"learner state in {directory}: unknown moments {sorted(left)[:5]}")
 

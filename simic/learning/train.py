@@ -126,10 +126,10 @@ def load_training_data(
 ) -> GraphDataset:
     """Load the training episodes; unusable snapshots are refused here."""
     path = Path(snapshot.path)
-    if (found := read_manifest(path)).digest != snapshot.digest or found.files != snapshot.files:
-        raise ContractError(f"{path} holds snapshot {found.digest}, the receipt names {snapshot.digest}")
+    if (manifest := read_manifest(path)).digest != snapshot.digest or manifest.files != snapshot.files:
+        raise ContractError(f"{path} holds snapshot {manifest.digest}, the receipt names {snapshot.digest}")
     max_bytes = config.replay.max_mb * (1 << 20)
-    store = GraphDataset.of_snapshot(found, blueprints=blueprints, max_bytes=max_bytes, cache=cache)
+    store = GraphDataset.of_snapshot(manifest, blueprints=blueprints, max_bytes=max_bytes, cache=cache)
     if store.step_count < config.min_experiences:
         raise TrainingError(
             f"snapshot {snapshot.digest[:12]} holds {store.step_count} training steps, fewer than "

@@ -212,17 +212,17 @@ class TrainingRun:
         ):
             records.append(record.metrics)
             yield record
-        found = self.learner.history.value("distilled", lambda: self._distilled(decisions))
-        check_commit_rate([found], self.config.min_commit_rate)
-        self._final = {**means(records[-updates_of(decisions, 1) :]), **found}
+        metrics = self.learner.history.value("distilled", lambda: self._distilled(decisions))
+        check_commit_rate([metrics], self.config.min_commit_rate)
+        self._final = {**means(records[-updates_of(decisions, 1) :]), **metrics}
 
     def _distilled(self, decisions: BranchedDecisions) -> dict[str, float]:
         """Return what the distilled policy does, without the noise of training that the records have."""
         rates = logged_commit_rates(self.learner.network, self.store, self.config.batch_sequences)
-        found = regrets(self.learner.network, self.store, decisions)
+        metrics = regrets(self.learner.network, self.store, decisions)
         return {
-            "expected_regret": found["held_out_regret"],
-            "greedy_regret": found["held_out_greedy_regret"],
+            "expected_regret": metrics["held_out_regret"],
+            "greedy_regret": metrics["held_out_greedy_regret"],
             **rates,
         }
 
@@ -349,8 +349,8 @@ def _anchor(
 ) -> Anchor | None:
     """Return what a start policy holds the training to; a checkpoint of the training has it too."""
     is_continuation, own = start.is_continuation, derive(seed, "ewc start")
-    found = start_anchor(start.path, network, store, config.ewc, own, is_continuation=is_continuation)
-    return None if found is None else kept_anchor(found, history)
+    anchor = start_anchor(start.path, network, store, config.ewc, own, is_continuation=is_continuation)
+    return None if anchor is None else kept_anchor(anchor, history)
 
 
 def _joined_if_known(one: FeatureRanges | None, other: FeatureRanges | None) -> FeatureRanges | None:

@@ -52,14 +52,14 @@ def judgements(home: Home, keyring: Keyring) -> list[JudgementEntry]:
         IntegrityError: for a line that no key of this home sealed, or that is out of order.
     """
     path, identifying = home.ledger / JUDGEMENTS_LEDGER, keyring.including_revoked()
-    found = []
+    entries = []
     for number, record in enumerate(Ledger(path).read(), 1):
         place = f"{path}, line {number}"
         entry = parse_record(place, verify_record(record, _PURPOSE, identifying, place), JudgementEntry)
         if entry.ordinal != number:
             raise IntegrityError(f"{place}: expected judgement {number}, found {entry.ordinal}; {_BACKUP}")
-        found.append(entry)
-    return found
+        entries.append(entry)
+    return entries
 
 
 def check_judgements(home: Home, keyring: Keyring) -> list[JudgementEntry]:
@@ -68,14 +68,14 @@ def check_judgements(home: Home, keyring: Keyring) -> list[JudgementEntry]:
     Raises:
         IntegrityError: as ``judgements``, or if the gate decided on a later judgement: the last lines are missing.
     """
-    found = judgements(home, keyring)
+    entries = judgements(home, keyring)
     decided = max((decision.judgement.ordinal for decision in gate_decisions(home)), default=0)
-    if decided > len(found):
+    if decided > len(entries):
         raise IntegrityError(
             f"{home.ledger / JUDGEMENTS_LEDGER}: expected {decided} judgements or more, because {GATES_LEDGER} has a "
-            f"decision on judgement {decided}, found {len(found)}; {_BACKUP}"
+            f"decision on judgement {decided}, found {len(entries)}; {_BACKUP}"
         )
-    return found
+    return entries
 
 
 def begin_judgement(
@@ -101,7 +101,7 @@ def begin_judgement(
             return known
         accepted = _accepted(home, keyring)
         rival = (subject.model, subject.champion_digest)
-        against = sum((one.model, one.champion_digest) == rival for one in entries)
+        against = sum((earlier.model, earlier.champion_digest) == rival for earlier in entries)
         entry = JudgementEntry(
             **next_judgement(entries, accepted, against, budget).model_dump(),
             model=subject.model,
@@ -126,7 +126,7 @@ def next_judgement(earlier: Sequence[Judgement], accepted: Collection[int], agai
     carried = earlier[-1].alpha if earlier and earlier[-1].ordinal in accepted else 0.0
     ordinal = len(earlier) + 1
     alpha = level(ordinal, budget, min(carried, budget))
-    spent = alpha + sum(one.alpha for one in earlier if one.ordinal not in accepted)
+    spent = alpha + sum(judgement.alpha for judgement in earlier if judgement.ordinal not in accepted)
     return Judgement(ordinal=ordinal, attempts=1 + against, budget=budget, alpha=alpha, spent=spent)
 
 
@@ -147,10 +147,10 @@ def judgement_of(home: Home, report: ValidationReport, keyring: Keyring) -> Judg
     )
     entry = entries[report.ordinal - 1] if report.ordinal <= len(entries) else None
     if entry is None or _subject(entry)._replace(world_digest="") != mine:
-        found = "nothing" if entry is None else f"{judged_name(entry.model, entry.policy_digest)} on {entry.set}"
+        recorded = "nothing" if entry is None else f"{judged_name(entry.model, entry.policy_digest)} on {entry.set}"
         raise IntegrityError(
             f"the validation report of {judged_name(report.model, report.policy_digest)} on {report.trials.set} is "
-            f"evidence for judgement {report.ordinal}, for which {home.ledger / JUDGEMENTS_LEDGER} has {found}, or "
+            f"evidence for judgement {report.ordinal}, for which {home.ledger / JUDGEMENTS_LEDGER} has {recorded}, or "
             "other settings or code; run `simic validate` again"
         )
     return entry.judgement
@@ -170,7 +170,7 @@ def _subject(entry: JudgementEntry) -> Subject:
 def _accepted(home: Home, keyring: Keyring) -> set[int]:
     """Return the ordinals of accepted candidates, whose levels are not spent; only sealed decisions count."""
     path, identifying = home.ledger / GATES_LEDGER, keyring.including_revoked()
-    records = [(number, one) for number, one in enumerate(Ledger(path).read(), 1) if one.get("accepted")]
+    records = [(number, record) for number, record in enumerate(Ledger(path).read(), 1) if record.get("accepted")]
     return {
         read_receipt(GateDecision, record, identifying, f"{path}, line {number}").judgement.ordinal
         for number, record in records

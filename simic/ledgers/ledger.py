@@ -110,8 +110,8 @@ def _committed_end(descriptor: int) -> int:
     end = os.fstat(descriptor).st_size
     while end > 0:
         start = max(0, end - _TAIL_BLOCK_BYTES)
-        found = os.pread(descriptor, end - start, start).rfind(b"\n")
-        if found >= 0:
-            return start + found + 1
+        line_end = os.pread(descriptor, end - start, start).rfind(b"\n")
+        if line_end >= 0:
+            return start + line_end + 1
         end = start
     return 0

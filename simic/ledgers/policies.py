@@ -97,22 +97,22 @@ def check_entry(home: Home, entry: PromotionEntry, decisions: Mapping[str, GateD
     """
     version, ledger = entry.version, home.ledger / GATES_LEDGER
     claim = f"the journal promotes version {version.number} by gate decision {version.gate_digest}"
-    found = _decision(ledger, version.gate_digest) if decisions is None else decisions.get(version.gate_digest)
-    if found is None:
+    decision = _decision(ledger, version.gate_digest) if decisions is None else decisions.get(version.gate_digest)
+    if decision is None:
         raise IntegrityError(f"{claim}, which {ledger} does not hold; restore it from a backup")
-    check_decision(found, version.snapshot_digest)
-    if found.model != version.name:
+    check_decision(decision, version.snapshot_digest)
+    if decision.model != version.name:
         raise IntegrityError(
-            f"{claim}, but in {ledger} that decision is about {found.model}, and the journal expects {version.name}; "
-            f"restore it from a backup"
+            f"{claim}, but in {ledger} that decision is about {decision.model}, and the journal expects "
+            f"{version.name}; restore it from a backup"
         )
-    if not found.accepted or found.policy_digest != version.digest:
-        verdict = "accepts" if found.accepted else "rejects"
+    if not decision.accepted or decision.policy_digest != version.digest:
+        verdict = "accepts" if decision.accepted else "rejects"
         raise IntegrityError(
-            f"{claim}, but in {ledger} that decision {verdict} policy {found.policy_digest}, and the journal expects "
-            f"{version.digest} accepted; restore it from a backup"
+            f"{claim}, but in {ledger} that decision {verdict} policy {decision.policy_digest}, and the journal "
+            f"expects {version.digest} accepted; restore it from a backup"
         )
-    return found
+    return decision
 
 
 class ListDifference(NamedTuple):
@@ -186,7 +186,7 @@ def check_candidates(home: Home, keyring: Keyring) -> int:
 def is_candidate_trusted(home: Home, keyring: Keyring, model: str, number: int) -> bool:
     """Return whether a trusted key, not revoked since, sealed the newest line about a version of a model."""
     path, wanted = home.ledger / CANDIDATES_LEDGER, (model, number)
-    newest = [one for one in Ledger(path).read() if (one.get("name"), one.get("number")) == wanted][-1:]
+    newest = [record for record in Ledger(path).read() if (record.get("name"), record.get("number")) == wanted][-1:]
     try:
         return bool([verify_record(record, _CANDIDATE, keyring, str(path)) for record in newest])
     except IntegrityError:
@@ -200,8 +200,10 @@ def gate_decisions(home: Home) -> list[GateDecision]:
 
 def _decision(path: Path, digest: str) -> GateDecision | None:
     """Return the last decision with a digest; other lines are not parsed, so damage of one hides no other."""
-    found = [(number, one) for number, one in enumerate(Ledger(path).read(), 1) if one.get("digest") == digest]
-    return parse_record(f"{path}, line {found[-1][0]}", found[-1][1], GateDecision) if found else None
+    records = [
+        (number, record) for number, record in enumerate(Ledger(path).read(), 1) if record.get("digest") == digest
+    ]
+    return parse_record(f"{path}, line {records[-1][0]}", records[-1][1], GateDecision) if records else None
 
 
 def newest_decision(home: Home, keyring: Keyring, model: str) -> GateDecision | None:

@@ -208,8 +208,8 @@ class History(NamedTuple):
 
     def promotion_of(self, number: int) -> PromotionEntry | None:
         """Return the newest promotion of a version, or None if it never was champion."""
-        found = [done for done in self.done if done.operation is Operation.PROMOTE and done.target == number]
-        return found[-1] if found else None
+        promotions = [done for done in self.done if done.operation is Operation.PROMOTE and done.target == number]
+        return promotions[-1] if promotions else None
 
 
 class UnvouchedError(IntegrityError):
@@ -249,7 +249,7 @@ class PromotionJournal:
                 f"({', '.join(sorted({line.key_id for line in lines}))}), and no line after them by a key that is "
                 f"trusted now; `simic keys reseal` shows them and lets the present key vouch for them"
             )
-        return History(tuple(one.line for one in signed), head)
+        return History(tuple(line.line for line in signed), head)
 
     def unvouched(self) -> tuple[History, list[Signed]]:
         """Return every line, and the last ones if only revoked keys signed them, both from one read of the file.
@@ -258,7 +258,7 @@ class PromotionJournal:
             IntegrityError: for damage, as ``read``.
         """
         signed, head, revoked = self._walk()
-        return History(tuple(one.line for one in signed), head), _unvouched(signed, revoked)
+        return History(tuple(line.line for line in signed), head), _unvouched(signed, revoked)
 
     def check_revocations(self) -> None:
         """Raise IntegrityError if a line names a key as revoked that the revocation list lacks."""
@@ -285,7 +285,7 @@ class PromotionJournal:
     def read_unvouched(self) -> History:
         """Return every line, including lines by revoked keys; only for display."""
         signed, head, _ = self._walk()
-        return History(tuple(one.line for one in signed), head)
+        return History(tuple(line.line for line in signed), head)
 
     def append(self, entry: PromotionEntry) -> History:
         """Append an entry durably and return the journal with it.
@@ -335,7 +335,7 @@ class PromotionJournal:
 
     def _naming_revoked(self, reason: str, at: datetime) -> Countersignature:
         """Return a line that names every key on the revocation list."""
-        revoked = {key_id: one.public_key for key_id, one in self._keyring.revocations().by_key.items()}
+        revoked = {key_id: revocation.public_key for key_id, revocation in self._keyring.revocations().by_key.items()}
         return Countersignature(reason=reason, revoked=revoked, at=at)
 
     def _append(self, history: History, line: Line, signer: Signer) -> History:
@@ -389,8 +389,8 @@ def _short(head: str | None) -> str:
 
 
 def _unvouched(lines: Sequence[Signed], revoked: Collection[str]) -> list[Signed]:
-    last = max((one.number for one in lines if one.key_id not in revoked), default=0)
-    return [one for one in lines if one.number > last]
+    last = max((line.number for line in lines if line.key_id not in revoked), default=0)
+    return [line for line in lines if line.number > last]
 
 
 class _Order:

@@ -107,8 +107,8 @@ def mann_whitney_p(ours: ArrayLike, theirs: ArrayLike) -> float:
     ways[0, 0] = 1.0
     for rank in ranks.tolist():
         ways[1:, rank:] += ways[:-1, : ways.shape[1] - rank].copy()
-    shares, found = ways[-1] / ways[-1].sum(), int(ranks[: len(left)].sum())
-    return min(1.0, 2.0 * min(float(shares[: found + 1].sum()), float(shares[found:].sum())))
+    shares, rank_sum = ways[-1] / ways[-1].sum(), int(ranks[: len(left)].sum())
+    return min(1.0, 2.0 * min(float(shares[: rank_sum + 1].sum()), float(shares[rank_sum:].sum())))
 
 
 def minimum_detectable_effect(

@@ -80,5 +80,5 @@ def lower_bound(
 def _against_left_skew(quantile: NDArray[np.float64], skew: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the quantiles before Hall's transformation with ``skew``, that of the mean; without skew the same ones."""
     safe = np.where(skew < -_LEAST_SKEW, skew, -_LEAST_SKEW)
-    found = 3.0 / safe * (np.cbrt(1.0 + safe * (quantile - safe / 6.0)) - 1.0)
-    return np.where(skew < -_LEAST_SKEW, found, quantile)
+    inverse = 3.0 / safe * (np.cbrt(1.0 + safe * (quantile - safe / 6.0)) - 1.0)
+    return np.where(skew < -_LEAST_SKEW, inverse, quantile)

@@ -287,8 +287,8 @@ def _partial_returns(terms: Floats) -> Floats:
     corrections, values = np.split(terms, 2, axis=1)
     end = np.zeros_like(values[:, :1])
     before = np.concatenate([end, (corrections + values).cumsum(axis=1)], axis=1)
-    found: Floats = before + np.concatenate([values, end], axis=1)
-    return found
+    returns: Floats = before + np.concatenate([values, end], axis=1)
+    return returns
 
 
 def _least_on_simplex(matrix: Floats) -> Floats:

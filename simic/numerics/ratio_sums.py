@@ -36,10 +36,10 @@ class RatioSums(NamedTuple):
     def by_group(self, groups: ArrayLike) -> RatioSums:
         """Return the sums over the units of each group; ``groups`` [N] are labels, and groups come in their order."""
         labels = np.unique(np.asarray(groups), return_inverse=True)[1].reshape(-1)
-        found = [np.zeros((labels.max() + 1, values.shape[1])) for values in self]
-        for total, values in zip(found, self, strict=True):
+        totals = [np.zeros((labels.max() + 1, values.shape[1])) for values in self]
+        for total, values in zip(totals, self, strict=True):
             np.add.at(total, labels, values)
-        return RatioSums(*found)
+        return RatioSums(*totals)
 
 
 def joined(ours: RatioSums, theirs: RatioSums) -> RatioSums:
@@ -62,8 +62,8 @@ def contributions(sums: RatioSums) -> NDArray[np.float64] | None:
     below = sums.denominators.sum(axis=0)
     ratios = sums.numerators.sum(axis=0) / below
     scaled = (sums.numerators - ratios * sums.denominators) / (below / len(sums.denominators))
-    found: NDArray[np.float64] = value + scaled.sum(axis=1)
-    return found
+    per_unit: NDArray[np.float64] = value + scaled.sum(axis=1)
+    return per_unit
 
 
 def ratio_student(sums: RatioSums, confidence: float = 0.95) -> Interval | None:
@@ -71,10 +71,10 @@ def ratio_student(sums: RatioSums, confidence: float = 0.95) -> Interval | None:
 
     For a mean this is Student's interval itself.
     """
-    value, found = sums.value, contributions(sums)
-    if value is None or found is None:
+    value, per_unit = sums.value, contributions(sums)
+    if value is None or per_unit is None:
         return None
-    _, lower, upper = student_interval(found, confidence)
+    _, lower, upper = student_interval(per_unit, confidence)
     return Interval(value, lower, upper)
 
 
@@ -90,7 +90,7 @@ def ratio_bootstrap(sums: RatioSums, confidence: float = 0.95, samples: int = 10
     if value is None:
         return None
     generator, columns = np.random.default_rng(seed), np.concatenate(sums, axis=1)
-    terms, block, found = sums.numerators.shape[1], max(1, BLOCK_ELEMENTS // count), []
+    terms, block, replicates = sums.numerators.shape[1], max(1, BLOCK_ELEMENTS // count), []
     for start in range(0, samples, block):
         rows = min(block, samples - start)
         drawn = generator.integers(0, count, size=(rows, count)) + count * np.arange(rows)[:, None]
@@ -98,7 +98,7 @@ def ratio_bootstrap(sums: RatioSums, confidence: float = 0.95, samples: int = 10
         totals = times.astype(np.float64) @ columns
         if not (totals[:, terms:] > 0.0).all():
             return None
-        found.append((totals[:, :terms] / totals[:, terms:]).sum(axis=1))
+        replicates.append((totals[:, :terms] / totals[:, terms:]).sum(axis=1))
     tail = (1.0 - confidence) / 2.0
-    lower, upper = np.quantile(np.concatenate(found), (tail, 1.0 - tail))
+    lower, upper = np.quantile(np.concatenate(replicates), (tail, 1.0 - tail))
     return Interval(value, float(lower), float(upper))

@@ -51,8 +51,8 @@ def anytime_p(differences: ArrayLike, first: int, best_at: int) -> NDArray[np.fl
     rate = np.divide(_BEST, scale * best_at, out=np.zeros_like(scale), where=scale > 0.0)
     growth = 1.0 + rate * total
     log_m = rate * values.sum(axis=-1) ** 2 / (2.0 * growth) - np.log(growth) / 2.0
-    found: NDArray[np.float64] = np.exp(-np.maximum(log_m, 0.0))
-    return found
+    p_values: NDArray[np.float64] = np.exp(-np.maximum(log_m, 0.0))
+    return p_values
 
 
 def anytime_interval(differences: ArrayLike, confidence: float, first: int, best_at: int) -> Interval:

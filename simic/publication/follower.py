@@ -197,7 +197,7 @@ class Follower(Generic[P]):
     def _read(self) -> list[_Candidate]:
         """Return the newest verified updates that may be accepted, newest first."""
         is_whole = not self._history.position  # then older updates are history, and no replay
-        found = {one.signature: _Candidate(_STATE_NAME, one) for one in self._state.waiting}
+        candidates = {waiting.signature: _Candidate(_STATE_NAME, waiting) for waiting in self._state.waiting}
         for entry in self._history.unread():
             try:
                 update = self._verified(entry)
@@ -211,10 +211,10 @@ class Follower(Generic[P]):
             except SimicError as error:
                 self._refuse(entry.source, None, error)
                 continue
-            found.setdefault(update.signature, _Candidate(entry.source, update))
-            if len(found) > _MOST_CANDIDATES:
-                del found[min(found.values(), key=_moment).update.signature]
-        return sorted(found.values(), key=_moment, reverse=True)
+            candidates.setdefault(update.signature, _Candidate(entry.source, update))
+            if len(candidates) > _MOST_CANDIDATES:
+                del candidates[min(candidates.values(), key=_moment).update.signature]
+        return sorted(candidates.values(), key=_moment, reverse=True)
 
     def _verified(self, entry: Entry) -> PolicyUpdate | None:
         """Return the update of an entry; None if it is for other targets."""
@@ -298,7 +298,7 @@ class Follower(Generic[P]):
     def _refuse(self, source: str, update: PolicyUpdate | None, error: SimicError) -> None:
         """Report a refusal; that of an update that waits is reported once."""
         if isinstance(error, TransientError) and any(
-            one.update == update and isinstance(one.error, TransientError) for one in self._refused
+            refusal.update == update and isinstance(refusal.error, TransientError) for refusal in self._refused
         ):
             return
         self.refusals += 1
@@ -391,8 +391,8 @@ def _read_state(path: Path) -> _State:
             raise ValueError(f"longer than {_MOST_STATE_BYTES} bytes")
         return _State.model_validate_json(content)
     except ValueError as error:  # a ValidationError is one
-        found = error.errors()[0]["msg"] if isinstance(error, ValidationError) else error
+        reason = error.errors()[0]["msg"] if isinstance(error, ValidationError) else error
         raise IntegrityError(
-            f"{path} was edited or damaged: {found}; it holds the newest update that was accepted. Restore it, or "
+            f"{path} was edited or damaged: {reason}; it holds the newest update that was accepted. Restore it, or "
             f"remove the folder {path.parent} to begin again from what the bus holds"
         ) from error

@@ -83,7 +83,7 @@ class Outbox:
     def damaged(self, *, is_pending: bool) -> list[tuple[Path, str]]:
         """Return the edited or unreadable files, of updates that wait or of all others, with the reasons."""
         folders = (self._pending,) if is_pending else (self._done, self._superseded)
-        return [found for folder in folders for found in self._read(folder)[1]]
+        return [file for folder in folders for file in self._read(folder)[1]]
 
     def _move(self, envelope: EventEnvelope, folder: Path) -> None:
         """Move an undelivered event to another folder."""
@@ -91,17 +91,17 @@ class Outbox:
 
     def _read(self, folder: Path) -> tuple[list[EventEnvelope], list[tuple[Path, str]]]:
         """Return readable events in the order of creation, and the files that hold none."""
-        found, damaged = [], []
+        events, damaged = [], []
         for path in sorted(folder.glob("*.json")):
             try:
                 envelope = decode(EventEnvelope, path.read_bytes())
                 if path.name != _name(envelope):
                     raise IntegrityError(f"it holds event {envelope.event_id}")
                 self._check(envelope)
-                found.append(envelope)
+                events.append(envelope)
             except SimicError as error:
                 damaged.append((path, str(error)))
-        return sorted(found, key=lambda envelope: (envelope.created_at, envelope.event_id)), damaged
+        return sorted(events, key=lambda envelope: (envelope.created_at, envelope.event_id)), damaged
 
 
 def _name(envelope: EventEnvelope) -> str:

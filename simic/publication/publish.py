@@ -207,8 +207,8 @@ def _set_aside_outdated(outbox: Outbox, wanted: _Wanted, now: datetime) -> None:
     waiting = [event for event in outbox.waiting() if wanted.is_of_model(event)]
     delivered = outbox.delivered()
     for event in waiting:
-        held = [] if _is_held(event, now) else [one for one in delivered if _is_held(one, now)]
-        heard = _newest_by_target((one for one in delivered if one not in held), wanted.version.name)
+        held = [] if _is_held(event, now) else [envelope for envelope in delivered if _is_held(envelope, now)]
+        heard = _newest_by_target((envelope for envelope in delivered if envelope not in held), wanted.version.name)
         targets = unwrap(event, PolicyUpdate).targets
         is_news = any(target not in heard or heard[target].created_at < event.created_at for target in targets)
         if not (is_news and wanted.is_told_by(event)):

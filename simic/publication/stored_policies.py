@@ -34,9 +34,9 @@ class StoredPolicies:
         sealed = read_seal(target, keyring, digest)
         check_size(sealed, most_bytes, place)
         for file in sealed.files:
-            found = self._store.size_bytes(f"{digest}/{file.name}")
-            if found != file.size_bytes:
-                raise IntegrityError(f"{place}: expected {file.name} of {file.size_bytes} bytes, found {found}")
+            stored_bytes = self._store.size_bytes(f"{digest}/{file.name}")
+            if stored_bytes != file.size_bytes:
+                raise IntegrityError(f"{place}: expected {file.name} of {file.size_bytes} bytes, found {stored_bytes}")
             self._download(f"{digest}/{file.name}", target / file.name, file.size_bytes)
         return verify(target, keyring, digest)
 

@@ -78,12 +78,12 @@ def tag_differences(records: LedgerRecords, version: Registered) -> Iterator[str
 
 def wanted_labels(records: LedgerRecords) -> dict[str, RunLabel]:
     """Return the expected name and status of the run of every listed version, by run id."""
-    found: dict[str, RunLabel] = {}
+    labels: dict[str, RunLabel] = {}
     for number, recorded in records.candidates.items():
         if (status := status_of(records, number)) is not None:
             name = run_name(recorded.semantic_version, recorded.digest, status)
-            found[recorded.mlflow_run_id] = RunLabel(name, status.value)
-    return found
+            labels[recorded.mlflow_run_id] = RunLabel(name, status.value)
+    return labels
 
 
 def label_differences(
@@ -146,22 +146,22 @@ def _label(label: RunLabel) -> str:
 
 def alias_difference(history: History, shown: Shown) -> str | None:
     """Return how MLflow's champion alias differs from the journal; during a move either version is right."""
-    found, champion, begun = shown.aliases.get(CHAMPION), history.champion, history.open_entry
+    number, champion, begun = shown.aliases.get(CHAMPION), history.champion, history.open_entry
     expected = None if champion is None else champion.target
-    is_moving = begun is not None and begun.operation is not Operation.STAGE and found == begun.target
-    if found == expected or is_moving:
+    is_moving = begun is not None and begun.operation is not Operation.STAGE and number == begun.target
+    if number == expected or is_moving:
         return None
     claim = "names no champion" if champion is None else f"says version {expected}{_by(champion)}"
-    return f"MLflow's alias {CHAMPION} is on {_version(found)}, but {PROMOTIONS_LEDGER} {claim}; {REPAIR}"
+    return f"MLflow's alias {CHAMPION} is on {_version(number)}, but {PROMOTIONS_LEDGER} {claim}; {REPAIR}"
 
 
 def staged_difference(history: History, shown: Shown) -> str | None:
     """Return how MLflow's alias ``staged`` differs from the journal; None also while an entry is open."""
-    found, staged = shown.aliases.get(STAGED), history.staged
-    if history.open_entry is not None or found == (None if staged is None else staged.target):
+    number, staged = shown.aliases.get(STAGED), history.staged
+    if history.open_entry is not None or number == (None if staged is None else staged.target):
         return None
     claim = "stages no version" if staged is None else f"says version {staged.target}{_by(staged)}"
-    return f"MLflow's alias {STAGED} is on {_version(found)}, but {PROMOTIONS_LEDGER} {claim}; {REPAIR}"
+    return f"MLflow's alias {STAGED} is on {_version(number)}, but {PROMOTIONS_LEDGER} {claim}; {REPAIR}"
 
 
 def unknown_promotions(history: History, shown: Shown) -> list[int]:
@@ -175,8 +175,8 @@ def unknown_promotions(history: History, shown: Shown) -> list[int]:
 
 def champion_differences(records: LedgerRecords, shown: Shown) -> Iterator[str]:
     """Yield every difference about the champion."""
-    if (found := alias_difference(records.history, shown)) is not None:
-        yield found
+    if (difference := alias_difference(records.history, shown)) is not None:
+        yield difference
     for number in unknown_promotions(records.history, shown):
         yield (
             f"MLflow shows that {records.history.model} version {number} was promoted at "
@@ -201,27 +201,27 @@ def differences(
         cut_short: Unlisted versions whose recording was cut short.
     """
     cut = journal_cut(records, shown, update_digests)
-    found = [Difference(cut, is_repairable=False)] if cut else []
+    problems = [Difference(cut, is_repairable=False)] if cut else []
     if cut is None and (text := alias_difference(records.history, shown)) is not None:
-        found.append(Difference(text, is_repairable=True))
+        problems.append(Difference(text, is_repairable=True))
     if cut is None and (text := staged_difference(records.history, shown)) is not None:
-        found.append(Difference(text, is_repairable=True))
+        problems.append(Difference(text, is_repairable=True))
     for number in unlisted(records, shown):
         if number not in cut_short:
-            found.append(Difference(unlisted_message(records.history.model, number), is_repairable=False))
+            problems.append(Difference(unlisted_message(records.history.model, number), is_repairable=False))
     candidate, wanted = shown.aliases.get(CANDIDATE), wanted_aliases(records)[CANDIDATE]
     if wanted is not None and candidate != wanted:
         text = f"MLflow's alias {CANDIDATE} is on {_version(candidate)}, the ledger of candidates ends with version "
-        found.append(Difference(f"{text}{wanted}; {REPAIR}", is_repairable=True))
+        problems.append(Difference(f"{text}{wanted}; {REPAIR}", is_repairable=True))
     for number in sorted(records.candidates.keys() - shown.versions.keys()):
         text = f"the ledger of candidates lists {records.history.model} version {number}, which MLflow does not have; "
-        found.append(Difference(f"{text}restore its database from a backup", is_repairable=False))
+        problems.append(Difference(f"{text}restore its database from a backup", is_repairable=False))
     for version in shown.versions.values():
         wrong = differing_tags(version, wanted_tags(records, version.number, version.tags))
         texts = list(tag_differences(records, version))
-        found += [Difference(text, is_repairable=cut is None) for text in texts[: len(wrong)]]
-        found += [Difference(text, is_repairable=False) for text in texts[len(wrong) :]]
-    return found
+        problems += [Difference(text, is_repairable=cut is None) for text in texts[: len(wrong)]]
+        problems += [Difference(text, is_repairable=False) for text in texts[len(wrong) :]]
+    return problems
 
 
 def wanted_aliases(records: LedgerRecords) -> dict[str, int | None]:
@@ -280,7 +280,7 @@ def check_listed(records: LedgerRecords, shown: Shown, digest: str, tags: Mappin
     The version of policy ``digest`` may have some of ``tags`` already: a process that was killed while recording left
     them.
     """
-    found: list[str] = []
+    texts: list[str] = []
     for number, recorded in records.candidates.items():
         if (version := shown.versions.get(number)) is None:
             continue
@@ -289,9 +289,9 @@ def check_listed(records: LedgerRecords, shown: Shown, digest: str, tags: Mappin
             begun = {key for key, tag in tags.items() if version.tags.get(key) == tag}
             former = {key: value for key, value in wanted.items() if key in begun and value is not None}
             version = version._replace(tags={**version.tags, **former})
-        found += tag_differences(records, version)
-    if found:
-        raise IntegrityError("; ".join(found))
+        texts += tag_differences(records, version)
+    if texts:
+        raise IntegrityError("; ".join(texts))
 
 
 def registered_as(digest: str, records: LedgerRecords, shown: Shown, run_id: str | None = None) -> Registered | None:
@@ -300,17 +300,17 @@ def registered_as(digest: str, records: LedgerRecords, shown: Shown, run_id: str
     Raises:
         IntegrityError: MLflow and the ledger differ, or an unlisted version is in another run than ``run_id``.
     """
-    found = shown.by_digest(digest)
+    version = shown.by_digest(digest)
     listed = next((number for number, known in records.candidates.items() if known.digest == digest), None)
-    if listed is not None and (found is None or found.number != listed):
-        other = "no version" if found is None else f"version {found.number}"
+    if listed is not None and (version is None or version.number != listed):
+        other = "no version" if version is None else f"version {version.number}"
         raise IntegrityError(
             f"the ledger of candidates says that version {listed} holds policy {digest}, MLflow says {other}; {REPAIR}"
         )
-    if found is not None and listed is None and run_id is not None and found.run_id != run_id:
+    if version is not None and listed is None and run_id is not None and version.run_id != run_id:
         raise IntegrityError(
-            f"MLflow shows policy {digest} as version {found.number} in run {found.run_id}, its recording is in run "
-            f"{run_id}, and the ledger of candidates does not list it: it was not made by Simic; remove that version "
-            f"from MLflow, and record the policy again"
+            f"MLflow shows policy {digest} as version {version.number} in run {version.run_id}, its recording is in "
+            f"run {run_id}, and the ledger of candidates does not list it: it was not made by Simic; remove that "
+            f"version from MLflow, and record the policy again"
         )
-    return found
+    return version

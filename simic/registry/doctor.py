@@ -26,24 +26,24 @@ class RegistryDoctor:
         """Return every difference between MLflow and the ledgers; ``update_digests`` as in ``journal_cut``."""
         records, shown = self._reader.records(), self._reader.models.look()
         cut_short = self._cut_short(records, shown)
-        found = differences(records, shown, update_digests, cut_short)
+        problems = differences(records, shown, update_digests, cut_short)
         is_cut = journal_cut(records, shown, update_digests) is not None
-        for one in self._labels.differences(records, {shown.versions[number].run_id for number in cut_short}):
-            found.append(one._replace(is_repairable=one.is_repairable and not is_cut))
-        return found
+        for problem in self._labels.differences(records, {shown.versions[number].run_id for number in cut_short}):
+            problems.append(problem._replace(is_repairable=problem.is_repairable and not is_cut))
+        return problems
 
     def damaged_versions(self) -> list[tuple[PolicyVersion, str]]:
         """Return every version whose stored files differ from the seal, with the problem; reads every byte."""
         reader = self._reader
         records, shown = reader.records(), reader.models.look()
-        found = []
+        damaged = []
         for number in sorted(records.candidates.keys() & shown.versions.keys()):
             version = records.known(number)
             try:
                 fetch_verified(reader.models, number, version.digest, reader.keyring, reader.home, None)
             except IntegrityError as error:
-                found.append((version, str(error)))
-        return found
+                damaged.append((version, str(error)))
+        return damaged
 
     def repair(self, update_digests: Collection[str]) -> None:
         """Set MLflow's aliases, tags, names and texts from the ledgers; the caller holds the registry's lock.
@@ -66,12 +66,12 @@ class RegistryDoctor:
 
     def _cut_short(self, records: LedgerRecords, shown: Shown) -> list[int]:
         """Return unlisted versions left by a killed recording: each holds the sealed policy that its tag names."""
-        found = []
+        cut_short = []
         for number in unlisted(records, shown):
             try:
                 self._reader.stored_lineage(number, shown.versions[number].tags.get("digest", ""))
             except IntegrityError:
                 continue
             if records.history.promotion_of(number) is None:
-                found.append(number)
-        return found
+                cut_short.append(number)
+        return cut_short

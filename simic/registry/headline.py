@@ -45,16 +45,16 @@ class Table(NamedTuple):
 
 def headline_metrics(report: ValidationReport) -> dict[str, float]:
     """Return the headline metrics of a judgement; a metric without evidence is left out."""
-    found: dict[str, float] = {}
+    metrics: dict[str, float] = {}
     for name in (*GAINS, ALONE):
         if (gain := report.differences.get(name)) is not None:
-            found[f"gain_over_{name}_mean"] = gain.mean
-            found[f"gain_over_{name}_lower"] = gain.lower
+            metrics[f"gain_over_{name}_mean"] = gain.mean
+            metrics[f"gain_over_{name}_lower"] = gain.lower
     if (share := share_of_oracle(report.trials)) is not None:
-        found[SHARE_OF_ORACLE] = share
+        metrics[SHARE_OF_ORACLE] = share
     if COMMIT_RATE in report.training_metrics:
-        found[COMMIT_RATE] = report.training_metrics[COMMIT_RATE]
-    return found
+        metrics[COMMIT_RATE] = report.training_metrics[COMMIT_RATE]
+    return metrics
 
 
 def seed_metrics(choice: SeedChoice | None) -> dict[str, float]:
@@ -73,8 +73,8 @@ def seed_table(choice: SeedChoice) -> Table:
     """Return a table of the policies of all training seeds on the same validation hosts."""
     columns = ("training_seed", "policy", "return_mean", "gain_over_wait_mean", "gain_over_wait_lower")
     rows: list[list[object]] = [
-        [one.training_seed, one.policy_digest, one.mean_return, one.over_wait.mean, one.over_wait.lower]
-        for one in choice.seeds
+        [seed.training_seed, seed.policy_digest, seed.mean_return, seed.over_wait.mean, seed.over_wait.lower]
+        for seed in choice.seeds
     ]
     return Table("training_seeds", columns, rows)
 

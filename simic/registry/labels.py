@@ -90,5 +90,5 @@ class Labels:
 
 
 def _differing(experiment: Experiment, history: History) -> dict[str, str]:
-    found = experiment.tags
-    return {key: value for key, value in experiment_tags(history).items() if found.get(key) != value}
+    tags = experiment.tags
+    return {key: value for key, value in experiment_tags(history).items() if tags.get(key) != value}

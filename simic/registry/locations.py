@@ -53,16 +53,16 @@ def locations(home: Home, database: Path | None = None) -> list[Location]:
 def rewrite_locations(home: Home, database: Path | None = None) -> int:
     """Rewrite every address of an earlier location of this home, in one transaction; return how many."""
     database = database or home.mlflow_database
-    found = [one for one in locations(home, database) if one.wanted is not None]
-    if not found:
+    outdated = [location for location in locations(home, database) if location.wanted is not None]
+    if not outdated:
         return 0
     with writing(database) as connection:
-        for one in found:
+        for location in outdated:
             connection.execute(
-                f'UPDATE "{one.table}" SET "{one.column}" = ? WHERE rowid = ? AND "{one.column}" = ?',  # noqa: S608
-                (one.wanted, one.row, one.found),
+                f'UPDATE "{location.table}" SET "{location.column}" = ? WHERE rowid = ? AND "{location.column}" = ?',  # noqa: S608
+                (location.wanted, location.row, location.found),
             )
-    return len(found)
+    return len(outdated)
 
 
 def _outside(connection: sqlite3.Connection, home: Home) -> Iterator[Location]:

@@ -109,12 +109,12 @@ def ensure_run(client: MlflowClient, experiment: str, evidence: CandidateRecord,
     from mlflow.entities import LifecycleStage, ViewType
 
     digest = evidence.training.digest
-    found = client.search_runs(
+    runs = client.search_runs(
         [experiment], filter_string=f"tags.policy_digest = '{digest}'", run_view_type=ViewType.ALL, max_results=_PAGE
     )
-    if found:
+    if runs:
         chosen = min(
-            found, key=lambda run: (run.info.run_id != listed, run.info.lifecycle_stage == LifecycleStage.DELETED)
+            runs, key=lambda run: (run.info.run_id != listed, run.info.lifecycle_stage == LifecycleStage.DELETED)
         )
         run_id = str(chosen.info.run_id)
         if chosen.info.lifecycle_stage == LifecycleStage.DELETED:
@@ -187,16 +187,16 @@ def run_labels(client: MlflowClient, experiment: str) -> dict[str, RunLabel]:
     """Return the label of every run, deleted ones too, by id."""
     from mlflow.entities import LifecycleStage, ViewType
 
-    found: dict[str, RunLabel] = {}
+    labels: dict[str, RunLabel] = {}
     token: str | None = ""
     while token is not None:
         page = client.search_runs([experiment], run_view_type=ViewType.ALL, max_results=_PAGE, page_token=token or None)
         for run in page:
             tags = run.data.tags
             is_deleted = run.info.lifecycle_stage == LifecycleStage.DELETED
-            found[str(run.info.run_id)] = RunLabel(tags.get(_RUN_NAME_TAG, ""), tags.get(STATUS_TAG), is_deleted)
+            labels[str(run.info.run_id)] = RunLabel(tags.get(_RUN_NAME_TAG, ""), tags.get(STATUS_TAG), is_deleted)
         token = page.token or None
-    return found
+    return labels
 
 
 def version_tags(evidence: CandidateRecord) -> dict[str, str]:

@@ -104,10 +104,13 @@ def _verdict(evidence: CandidateRecord) -> Iterator[str]:
     yield ""
     yield "| criterion | value | bound | verdict | evidence |"
     yield "| --- | --- | --- | --- | --- |"
-    for one in gate.criteria:
-        value = "none" if one.value is None else f"{one.value:.4g}"
-        evidence_cell = one.evidence.replace("|", "\\|")
-        yield f"| {one.name} | {value} | {one.comparison} {one.bound:.4g} | {one.verdict.value} | {evidence_cell} |"
+    for criterion in gate.criteria:
+        value = "none" if criterion.value is None else f"{criterion.value:.4g}"
+        evidence_cell = criterion.evidence.replace("|", "\\|")
+        yield (
+            f"| {criterion.name} | {value} | {criterion.comparison} {criterion.bound:.4g} "
+            f"| {criterion.verdict.value} | {evidence_cell} |"
+        )
 
 
 def _figures(evidence: CandidateRecord) -> Iterator[str]:
@@ -119,8 +122,8 @@ def _figures(evidence: CandidateRecord) -> Iterator[str]:
     yield ""
     yield "| candidate minus | mean | lower | upper | hosts |"
     yield "| --- | --- | --- | --- | --- |"
-    for name, found in report.differences.items():
-        yield f"| {name} | {found.mean:.3g} | {found.lower:.3g} | {found.upper:.3g} | {found.n} |"
+    for name, estimate in report.differences.items():
+        yield f"| {name} | {estimate.mean:.3g} | {estimate.lower:.3g} | {estimate.upper:.3g} | {estimate.n} |"
     if (share := share_of_oracle(report.trials)) is not None:
         yield ""
         yield f"Share of the oracle's gain over never growing: {share:.0%}."
@@ -131,8 +134,8 @@ def _figures(evidence: CandidateRecord) -> Iterator[str]:
 
 
 def _gain(further: TrialReport) -> str:
-    found = next((one.over_wait for one in further.controllers if one.controller == CANDIDATE), None)
-    return "not measured" if found is None else f"{found.mean:.3g} [{found.lower:.3g}, {found.upper:.3g}]"
+    gain = next((trial.over_wait for trial in further.controllers if trial.controller == CANDIDATE), None)
+    return "not measured" if gain is None else f"{gain.mean:.3g} [{gain.lower:.3g}, {gain.upper:.3g}]"
 
 
 def _limits(evidence: CandidateRecord) -> Iterator[str]:

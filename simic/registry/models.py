@@ -74,7 +74,7 @@ class Shown(NamedTuple):
 
     def by_digest(self, digest: str) -> Registered | None:
         """Return the version whose tag names a sealed policy, if any."""
-        return next((found for found in self.versions.values() if found.tags.get("digest") == digest), None)
+        return next((version for version in self.versions.values() if version.tags.get("digest") == digest), None)
 
 
 class Models:
@@ -91,13 +91,13 @@ class Models:
 
     def look_at(self, *numbers: int, digest: str | None = None) -> Shown:
         """Read every alias, and the versions with these numbers, with this digest, or that show a promotion."""
-        found = self._search(f" AND tags.{_PROMOTED} LIKE '%'")
+        versions = self._search(f" AND tags.{_PROMOTED} LIKE '%'")
         if digest is not None:
-            found += self._search(f" AND tags.digest = '{digest}'")
+            versions += self._search(f" AND tags.digest = '{digest}'")
         for number in numbers:
             if (version := _found(partial(self._client.get_model_version, self.name, str(number)))) is not None:
-                found.append(version)
-        return self._shown(found)
+                versions.append(version)
+        return self._shown(versions)
 
     def alias(self, alias: str) -> int | None:
         """Return the number of the version that has an alias, if any."""
@@ -126,8 +126,8 @@ class Models:
 
     def logged_model(self, experiment: str, run_id: str, policy: Path, digest: str, at: datetime) -> str:
         """Store the sealed directory as a logged model of time ``at`` unless it exists; return the model's id."""
-        found = self._client.search_logged_models([experiment], filter_string=f"tags.digest = '{digest}'")
-        ready = [model for model in found if str(model.status) == "READY"]
+        models = self._client.search_logged_models([experiment], filter_string=f"tags.digest = '{digest}'")
+        ready = [model for model in models if str(model.status) == "READY"]
         if ready:
             return str(ready[0].model_id)
         model = self._client.create_logged_model(
@@ -169,20 +169,23 @@ class Models:
 
     def _search(self, condition: str) -> list[ModelVersion]:
         """Return every version that meets a condition, page by page."""
-        found: list[ModelVersion] = []
+        versions: list[ModelVersion] = []
         token: str | None = ""
         while token is not None:
             page = self._client.search_model_versions(
                 f"name = '{self.name}'{condition}", max_results=_PAGE, page_token=token or None
             )
-            found += page
+            versions += page
             token = page.token or None
-        return found
+        return versions
 
-    def _shown(self, found: Iterable[ModelVersion]) -> Shown:
+    def _shown(self, model_versions: Iterable[ModelVersion]) -> Shown:
         model = _found(lambda: self._client.get_registered_model(self.name))
         aliases = {} if model is None else {alias: int(number) for alias, number in model.aliases.items()}
-        versions = {version.number: version for version in (_registered(one, aliases) for one in found)}
+        versions = {
+            version.number: version
+            for version in (_registered(model_version, aliases) for model_version in model_versions)
+        }
         return Shown(self.name, dict(sorted(versions.items())), aliases)
 
     def fetch(self, number: int, into: Path) -> Path:
@@ -243,5 +246,5 @@ def _machine_failure(error: Exception) -> str | None:
     """
     numbers = {error.errno} if isinstance(error, OSError) and error.errno is not None else set()
     numbers |= {int(number) for number in _ERRNO.findall(str(error))}
-    found = sorted(numbers & _MACHINE)
-    return os.strerror(found[0]) if found else None
+    machine_errors = sorted(numbers & _MACHINE)
+    return os.strerror(machine_errors[0]) if machine_errors else None

@@ -140,10 +140,10 @@ class Promotions:
 
     def _check(self, entry: PromotionEntry) -> None:
         """Verify and try the champion through the alias, as its users do."""
-        found = self._models.alias(CHAMPION)
-        if found != entry.target:
+        number = self._models.alias(CHAMPION)
+        if number != entry.target:
             raise IntegrityError(
-                f"the alias {CHAMPION} was set to version {entry.target}, but is on {found}: another process "
+                f"the alias {CHAMPION} was set to version {entry.target}, but is on {number}: another process "
                 "may have changed it; run `simic doctor`"
             )
         self._try(entry)

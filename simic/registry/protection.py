@@ -36,8 +36,8 @@ _REFUSALS = {
 def protect(database: Path) -> None:
     """Add the triggers that a database lacks, unless it cannot be written."""
     with reading(database) as connection:
-        found = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'")}
-    missing = _REFUSALS.keys() - found
+        triggers = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'")}
+    missing = _REFUSALS.keys() - triggers
     if missing and os.access(database, os.W_OK):
         with writing(database) as connection:
             for name in sorted(missing):

@@ -48,17 +48,17 @@ class RegistryReader:
             records = read_ledger_records(self.home, champion_history(self.home, self.keyring, self.models.name))
             champion = records.history.champion
             shown = self.models.look_at(*numbers, *(() if champion is None else (champion.target,)), digest=digest)
-            found = list(champion_differences(records, shown))
-            if not found:
+            differences = list(champion_differences(records, shown))
+            if not differences:
                 return records, shown
             if read_history(self.home, self.keyring).head == records.history.head:
-                raise IntegrityError("; ".join(found))
+                raise IntegrityError("; ".join(differences))
 
     def version(self, number: int, records: LedgerRecords, shown: Shown) -> PolicyVersion:
         """Return a version from the ledgers with its aliases; raise IntegrityError if its tags in MLflow differ."""
         registered = shown.version(number)
-        if found := list(tag_differences(records, registered)):
-            raise IntegrityError("; ".join(found))
+        if differences := list(tag_differences(records, registered)):
+            raise IntegrityError("; ".join(differences))
         return records.known(number).model_copy(update={"aliases": registered.aliases})
 
     def fetch(self, version: PolicyVersion, *, is_champion: bool, into: Path | None) -> None:

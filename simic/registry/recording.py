@@ -67,7 +67,9 @@ class Recorder:
         check_listed(records, self._models.look(), digest, version_tags(candidate))
         self._labels.require_experiment()
         self._labels.show_experiment(records.history)
-        listed = next((one.mlflow_run_id for one in records.candidates.values() if one.digest == digest), None)
+        listed = next(
+            (recorded.mlflow_run_id for recorded in records.candidates.values() if recorded.digest == digest), None
+        )
         run_id = ensure_run(self._client, self._experiment, candidate, listed)
         log_run(self._client, run_id, candidate)
         self._on_step("logged")

@@ -71,7 +71,7 @@ def _facts(records: LedgerRecords, number: int) -> dict[str, str | None]:
         return {**promotion.tags, **moves}
     if (recorded := records.candidates.get(number)) is None:
         return moves
-    found = {
+    tags = {
         "digest": recorded.digest,
         "semantic_version": recorded.semantic_version,
         "snapshot": recorded.snapshot_digest,
@@ -81,8 +81,8 @@ def _facts(records: LedgerRecords, number: int) -> dict[str, str | None]:
         "gate_digest": recorded.gate_digest,
     }
     if recorded.gate_digest in records.accepted:
-        found["gate"] = "accepted" if records.accepted[recorded.gate_digest] else "rejected"
-    return {**found, **moves}
+        tags["gate"] = "accepted" if records.accepted[recorded.gate_digest] else "rejected"
+    return {**tags, **moves}
 
 
 def _move_tags(history: History, number: int) -> dict[str, str | None]:

@@ -37,8 +37,8 @@ class CutOff(NamedTuple):
 
 
 def _distinct(batch: pa.RecordBatch) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = pa.Table.from_batches([batch]).group_by(_NAMES).aggregate([]).to_pylist()
-    return found
+    rows: list[dict[str, Any]] = pa.Table.from_batches([batch]).group_by(_NAMES).aggregate([]).to_pylist()
+    return rows
 
 
 def cut_off_episodes(
@@ -53,7 +53,7 @@ def cut_off_episodes(
         IntegrityError: if ``rejected.parquet`` cannot be read.
         ContractError: if it does not tell hosts and controllers, because an earlier version made the snapshot.
     """
-    path, found = Path(manifest.path) / REJECTED_NAME, set[CutOff]()
+    path, episodes = Path(manifest.path) / REJECTED_NAME, set[CutOff]()
     wanted = pads.field("reason").isin(_REASONS) & pads.field("set").isin(sorted(sets))
     try:
         if missing := [name for name in _NAMES if name not in pq.read_schema(path).names]:
@@ -64,7 +64,7 @@ def cut_off_episodes(
                 name, key = row["set"], row["host_key"]
                 if split_of(name, key) in splits:
                     behaviour = row["policy_version"] or row["controller"]
-                    found.add(CutOff(row["run_id"], row["reason"], name, behaviour, key, row["controller"]))
+                    episodes.add(CutOff(row["run_id"], row["reason"], name, behaviour, key, row["controller"]))
     except (OSError, pa.ArrowException) as error:
         raise IntegrityError(f"{path} cannot be read: {error}; run `simic curate` again") from error
-    return sorted(found)
+    return sorted(episodes)

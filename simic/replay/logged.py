@@ -99,13 +99,13 @@ def horizons_of(manifest: SnapshotManifest, split: Split) -> dict[str, int]:
     Raises:
         ContractError: if a first row has no horizon.
     """
-    found = dict[str, int]()
+    by_run = dict[str, int]()
     for table in read_parts(manifest, split.value, _BATCH_ROWS, report_columns=("state",)):
         first = table.filter(pc.equal(column(table, "step"), 0))
         horizons = numbers(pc.struct_field(column(first, "state"), "horizon"), np.int64, "horizon")
         run_ids = column(first, "run_id").cast(pa.string()).to_pylist()
-        found |= dict(zip(run_ids, horizons.tolist(), strict=True))
-    return found
+        by_run |= dict(zip(run_ids, horizons.tolist(), strict=True))
+    return by_run
 
 
 class Log(NamedTuple):
@@ -174,19 +174,19 @@ def read_log(
     def decode(table: pa.Table) -> _Part:
         return episode_batch_of(table, blueprints, manifest.gamma), _points(table)
 
-    wanted, found = pa.array(sorted(run_ids), type=pa.string()), list[_Part]()
+    wanted, parts = pa.array(sorted(run_ids), type=pa.string()), list[_Part]()
     for split in Split:
         for table in read_parts(manifest, split.value, _BATCH_ROWS, further=_TERMS):
             own = table.filter(pc.is_in(column(table, "run_id").cast(pa.string()), value_set=wanted))
             advance(table.num_rows)
             if own.num_rows:
-                found += _decoded(own, decode, unreadable)
-    if sum(len(batch.sequences.run_ids) for batch, _ in found) + len(unreadable or ()) != len(wanted):
+                parts += _decoded(own, decode, unreadable)
+    if sum(len(batch.sequences.run_ids) for batch, _ in parts) + len(unreadable or ()) != len(wanted):
         raise ContractError(f"snapshot {manifest.path} does not hold all of the {len(wanted)} episodes asked for")
-    if not found:
+    if not parts:
         why = next(iter((unreadable or {}).values()), "none was asked for")
         raise ContractError(f"snapshot {manifest.path} holds no episode to evaluate on: {why}")
-    return Log(_joined([batch for batch, _ in found]), np.concatenate([points for _, points in found]))
+    return Log(_joined([batch for batch, _ in parts]), np.concatenate([points for _, points in parts]))
 
 
 def _decoded(table: pa.Table, decode: Callable[[pa.Table], _Part], unreadable: dict[str, str] | None) -> list[_Part]:

@@ -25,5 +25,5 @@ def present_actor(run: str | None = None) -> Actor:
 
 def _plain(text: str, most: int) -> str:
     """Return the name without characters that a path or a secret may have, and never empty."""
-    found = _OTHER.sub("_", text)[:most]
-    return found if found[:1].isalnum() else f"_{found}"[:most]
+    name = _OTHER.sub("_", text)[:most]
+    return name if name[:1].isalnum() else f"_{name}"[:most]

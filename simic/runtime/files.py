@@ -153,11 +153,11 @@ def unfinished_files(folder: Path, skipped: Collection[Path] = ()) -> list[Path]
         folder: root of the search; symbolic links are not followed.
         skipped: folders that are not searched.
     """
-    found = []
+    paths = []
     for place, folders, names in os.walk(folder):
         folders[:] = [name for name in folders if Path(place, name) not in skipped]
-        found += [path for name in names if _UNFINISHED.fullmatch(name) and _is_plain(path := Path(place, name))]
-    return sorted(found)
+        paths += [path for name in names if _UNFINISHED.fullmatch(name) and _is_plain(path := Path(place, name))]
+    return sorted(paths)
 
 
 @contextmanager

@@ -222,9 +222,9 @@ class Home:
     def require(self) -> None:
         """Raise ConfigError unless there is a home; create nothing."""
         if not self.is_home():
-            found = ", which is not a directory" if self.root.exists() and not self.root.is_dir() else ""
+            detail = ", which is not a directory" if self.root.exists() and not self.root.is_dir() else ""
             raise ConfigError(
-                f"no Simic home at {self.root}{found}: `simic --home {self.root} init` creates one there; --home or "
+                f"no Simic home at {self.root}{detail}: `simic --home {self.root} init` creates one there; --home or "
                 f"{HOME_VARIABLE} names another"
             )
 
@@ -268,11 +268,11 @@ class Home:
 
 def _resolved(path: Path) -> Path:
     try:
-        found = path.resolve()
-        str(found).encode()
+        resolved = path.resolve()
+        str(resolved).encode()
     except (OSError, RuntimeError, ValueError) as error:
         raise ConfigError(f"{str(path)!r} cannot be a home: {error}") from error
-    return found
+    return resolved
 
 
 def resolve_home() -> Home:

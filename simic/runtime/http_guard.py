@@ -62,7 +62,7 @@ class Guard:
 
     def _refusal(self, headers: Collection[tuple[bytes, bytes]]) -> tuple[HTTPStatus, str] | None:
         def values(name: bytes) -> list[bytes]:
-            return [value for found, value in headers if found.lower() == name]
+            return [value for header, value in headers if header.lower() == name]
 
         hosts, origins, logins = values(b"host"), values(b"origin"), values(b"authorization")
         if len(hosts) != 1 or hosts[0].lower() not in self._hosts:

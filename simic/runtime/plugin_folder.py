@@ -45,9 +45,9 @@ class PluginFolder(NamedTuple):
         """Return one line of help per name, the constant ``SUMMARY``, read from the source without importing it."""
         shipped = {name: find_spec(f"{self.package}.{name}") for name in _shipped(self.package)}
         origins = {name: None if spec is None else spec.origin for name, spec in shipped.items()}
-        found = {name: "" if origin is None else _summary(Path(origin)) for name, origin in origins.items()}
-        others = (name for name in self.names() if name not in found)
-        return found | {name: f"installed: {_installed(self.group)[name].value}" for name in others}
+        summaries = {name: "" if origin is None else _summary(Path(origin)) for name, origin in origins.items()}
+        others = (name for name in self.names() if name not in summaries)
+        return summaries | {name: f"installed: {_installed(self.group)[name].value}" for name in others}
 
     def installed(self) -> dict[str, EntryPoint]:
         """Return the entry points of installed packages, those that a shipped name hides included."""
@@ -75,9 +75,9 @@ class PluginFolder(NamedTuple):
         missing = [attribute for attribute in self.attributes if not hasattr(module, attribute)]
         if missing:
             raise ConfigError(f"{origin}: expected a module with {', '.join(self.attributes)}, {missing} is missing")
-        found = getattr(module, self.attributes[0])
-        if found != name:
-            raise ConfigError(f"{origin}: expected {self.attributes[0]} = {name!r}, found {found!r}")
+        declared = getattr(module, self.attributes[0])
+        if declared != name:
+            raise ConfigError(f"{origin}: expected {self.attributes[0]} = {name!r}, found {declared!r}")
         return module
 
     def _load_installed(self, name: str) -> Any:

@@ -39,12 +39,12 @@ class _Level(NamedTuple):
     window_s: float
 
 
-def violations(found: MeasuredTraining, slo: SloConfig, now: datetime) -> list[SloViolation]:
+def violations(training: MeasuredTraining, slo: SloConfig, now: datetime) -> list[SloViolation]:
     """Return the missed levels in the order of ``SloConfig``; a value at its bound is no violation."""
     return [
         SloViolation(
-            source=found.source,
-            policy=found.policy,
+            source=training.source,
+            policy=training.policy,
             slo=level.name,
             target=level.target,
             measured=level.measured,
@@ -52,7 +52,7 @@ def violations(found: MeasuredTraining, slo: SloConfig, now: datetime) -> list[S
             window_s=level.window_s,
             detected_at=now,
         )
-        for level in _levels(found, slo)
+        for level in _levels(training, slo)
         if level.target is not None and level.measured is not None and level.measured > level.target
     ]
 
@@ -70,9 +70,9 @@ def health_of(*, is_finished: bool, recoveries: int, has_violations: bool, has_f
     return HealthStatus.DEGRADED if has_violations or has_failed_sinks else HealthStatus.HEALTHY
 
 
-def _levels(found: MeasuredTraining, slo: SloConfig) -> Iterator[_Level]:
-    window_s = max(LEAST_WINDOW_S, found.duration_s)
-    yield _Level("training_p95_ms", slo.training_p95_ms, found.p95_ms, "ms", window_s)
-    yield _Level("buffer_mb", slo.buffer_mb, found.buffer_mb, "MiB", window_s)
-    yield _Level("conservative_per_day", slo.conservative_per_day, found.conservative_entries, "entries", DAY_S)
-    yield _Level("breaker_open_share", slo.breaker_open_share, found.breaker_open_share, "share", window_s)
+def _levels(training: MeasuredTraining, slo: SloConfig) -> Iterator[_Level]:
+    window_s = max(LEAST_WINDOW_S, training.duration_s)
+    yield _Level("training_p95_ms", slo.training_p95_ms, training.p95_ms, "ms", window_s)
+    yield _Level("buffer_mb", slo.buffer_mb, training.buffer_mb, "MiB", window_s)
+    yield _Level("conservative_per_day", slo.conservative_per_day, training.conservative_entries, "entries", DAY_S)
+    yield _Level("breaker_open_share", slo.breaker_open_share, training.breaker_open_share, "share", window_s)

@@ -65,7 +65,7 @@ def list_snapshots(home: Home) -> SnapshotList:
 
     Pins and uses are looked up by the digest in the manifest, so that digest is verified first.
     """
-    found: list[SnapshotManifest] = []
+    manifests: list[SnapshotManifest] = []
     unreadable: dict[str, str] = {}
     for path in folders(home):
         try:
@@ -76,9 +76,9 @@ def list_snapshots(home: Home) -> SnapshotList:
         if damage := next(identity_problems(path, manifest), None):
             unreadable[path.name] = f"{path}: {damage}"
         else:
-            found.append(manifest)
+            manifests.append(manifest)
     used_by, pins = uses(home), pinned(home)
-    found.sort(key=lambda manifest: (manifest.finished_at, manifest.digest))
+    manifests.sort(key=lambda manifest: (manifest.finished_at, manifest.digest))
     return SnapshotList(
         snapshots=[
             SnapshotSummary(
@@ -96,7 +96,7 @@ def list_snapshots(home: Home) -> SnapshotList:
                 pinned_because=pins[manifest.digest].reason if manifest.digest in pins else None,
                 used_by=used_by.get(manifest.digest, []),
             )
-            for manifest in found
+            for manifest in manifests
         ],
         unreadable=unreadable,
     )
@@ -106,7 +106,7 @@ def uses(home: Home) -> Mapping[str, list[SnapshotUse]]:
     """Return, by snapshot, every policy trained on it, directly or through an ancestor, and every judged Karn."""
     known = {training.digest: training for training in trainings(home)}
     statuses = policy_statuses(home)
-    found: dict[str, list[SnapshotUse]] = defaultdict(list)
+    used_by: dict[str, list[SnapshotUse]] = defaultdict(list)
     for policy, own in known.items():
         read = dict.fromkeys(training.snapshot_digest for training in ancestors(policy, known))
         for snapshot in read:
@@ -115,17 +115,17 @@ def uses(home: Home) -> Mapping[str, list[SnapshotUse]]:
                 standing=statuses.get(policy, PolicyStatus.UNJUDGED),
                 is_direct=snapshot == own.snapshot_digest,
             )
-            found[snapshot].append(use)
+            used_by[snapshot].append(use)
     registered = (
-        one for model in MODELS for one in [*champion_versions(home, model), *candidate_versions(home, model)]
+        entry for model in MODELS for entry in [*champion_versions(home, model), *candidate_versions(home, model)]
     )
     for version in registered:
         if version.digest not in known:  # its training receipt is lost, but the registry names the snapshot
             judged = statuses.get(version.digest, PolicyStatus.UNJUDGED)
             use = SnapshotUse(policy=version.digest, standing=judged, is_direct=True)
-            if use not in found[version.snapshot_digest]:
-                found[version.snapshot_digest].append(use)
-    return found
+            if use not in used_by[version.snapshot_digest]:
+                used_by[version.snapshot_digest].append(use)
+    return used_by
 
 
 def without_training_receipt(home: Home) -> list[PolicyVersion]:
@@ -137,15 +137,15 @@ def without_training_receipt(home: Home) -> list[PolicyVersion]:
 
 def policy_statuses(home: Home) -> dict[str, PolicyStatus]:
     """Return the status of every policy and Karn that the gate judged or that became champion."""
-    found = {
+    statuses = {
         decision.policy_digest: PolicyStatus.ACCEPTED if decision.accepted else PolicyStatus.REJECTED
         for decision in gate_decisions(home)
     }
     for model in MODELS:
         versions = champion_versions(home, model)
-        found |= {version.digest: PolicyStatus.FORMER for version in versions}
-        found |= {last.digest: PolicyStatus.CHAMPION for last in versions[-1:]}
-    return found
+        statuses |= {version.digest: PolicyStatus.FORMER for version in versions}
+        statuses |= {last.digest: PolicyStatus.CHAMPION for last in versions[-1:]}
+    return statuses
 
 
 def _size_bytes(manifest: SnapshotManifest) -> int:

@@ -139,8 +139,8 @@ def _file_problem(folder: Path, file: FileDigest, verify: Verify) -> str | None:
         return f"{file.name}: missing"
     if (size := path.stat().st_size) != file.size_bytes:
         return f"{file.name}: expected {file.size_bytes} bytes, found {size}"
-    if verify is Verify.ALL and (found := sha256_file(path)) != file.sha256:
-        return f"{file.name}: expected SHA-256 {file.sha256}, found {found}"
+    if verify is Verify.ALL and (digest := sha256_file(path)) != file.sha256:
+        return f"{file.name}: expected SHA-256 {file.sha256}, found {digest}"
     return None
 
 
@@ -156,12 +156,12 @@ def write_settings(directory: Path, config: CurateConfig, horizon: int, constant
 
 def describe_files(directory: Path) -> tuple[list[FileDigest], list[FileDigest]]:
     """Return the snapshot's own files and the sources of its states in ``directory``, each sorted by name."""
-    found: tuple[list[FileDigest], list[FileDigest]] = ([], [])
+    files: tuple[list[FileDigest], list[FileDigest]] = ([], [])
     for path in sorted(directory.iterdir()):
         if path.name != MANIFEST_NAME:
             described = FileDigest(name=path.name, sha256=sha256_file(path), size_bytes=path.stat().st_size)
-            found[_is_source(path.name)].append(described)
-    return found
+            files[_is_source(path.name)].append(described)
+    return files
 
 
 def _is_source(name: str) -> bool:

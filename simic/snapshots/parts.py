@@ -102,8 +102,8 @@ def _fetch(lake: Lake, part: Part, target: Path) -> None:
         raise IntegrityError(
             f"{place} is listed in the ledger but the file does not exist; see `simic doctor`"
         ) from error
-    if (found := target.stat().st_size) != part.size_bytes:
-        raise IntegrityError(f"{place}: expected {part.size_bytes} bytes, found {found}; see `simic doctor`")
+    if (size := target.stat().st_size) != part.size_bytes:
+        raise IntegrityError(f"{place}: expected {part.size_bytes} bytes, found {size}; see `simic doctor`")
     if (digest := sha256_file(target)) != part.sha256:
         raise IntegrityError(f"{place}: expected SHA-256 {part.sha256}, found {digest}; see `simic doctor --deep`")
 

@@ -76,9 +76,9 @@ def prune(
 
 def _freed_bytes(folders: Iterable[Path]) -> int:
     """Return the bytes of files without another hard link; parts that the lake or a snapshot links stay on disk."""
-    found = [path.stat() for folder in folders for path in folder.iterdir()]
-    leaving = Counter((status.st_dev, status.st_ino) for status in found)
-    unique = {(status.st_dev, status.st_ino): status for status in found}
+    statuses = [path.stat() for folder in folders for path in folder.iterdir()]
+    leaving = Counter((status.st_dev, status.st_ino) for status in statuses)
+    unique = {(status.st_dev, status.st_ino): status for status in statuses}
     return sum(status.st_size for file, status in unique.items() if leaving[file] == status.st_nlink)
 
 

@@ -95,15 +95,15 @@ def _count_problems(folder: Path, manifest: SnapshotManifest, intact: set[str], 
         for name in sorted(expected.keys() & intact):
             key, listed = expected[name]
             try:
-                found = _counts(connection, folder / name, key)
+                held = _counts(connection, folder / name, key)
             except duckdb.OutOfMemoryException:
                 raise  # the limit was reached; the file may be intact
             except duckdb.Error as error:
                 yield f"{name}: cannot be read: {error}"
                 continue
-            for group in sorted(listed.keys() | found.keys()):
-                if listed.get(group, 0) != found.get(group, 0):
-                    yield f"{name}: {MANIFEST_NAME} says {listed.get(group, 0)} {group}, it holds {found.get(group, 0)}"
+            for group in sorted(listed.keys() | held.keys()):
+                if listed.get(group, 0) != held.get(group, 0):
+                    yield f"{name}: {MANIFEST_NAME} says {listed.get(group, 0)} {group}, it holds {held.get(group, 0)}"
     accounted = manifest.rows_out + sum(manifest.rejected.values())
     if manifest.rows_in != accounted:
         yield f"{MANIFEST_NAME}: rows_in is {manifest.rows_in}, but rows kept and rejected are {accounted}"

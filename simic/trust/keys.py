@@ -117,7 +117,7 @@ class Keyring:
     def key_ids(self) -> tuple[str, ...]:
         """Return the ids of all trusted keys, sorted."""
         revoked = self.revocations().by_key
-        return tuple(sorted(found for found in self.lying() if found not in revoked))
+        return tuple(sorted(key_id for key_id in self.lying() if key_id not in revoked))
 
     def lying(self) -> tuple[str, ...]:
         """Return the ids of all public keys in the directory, sorted, revoked or not."""

@@ -121,7 +121,7 @@ def add_revocation(
 
 
 def _verified(path: Path, content: bytes) -> Revocations:
-    found: dict[str, Revocation] = {}
+    revocations: dict[str, Revocation] = {}
     signers: dict[str, tuple[str, str]] = {}
     head: str | None = None
     lines = content.split(b"\n")
@@ -132,15 +132,15 @@ def _verified(path: Path, content: bytes) -> Revocations:
         line, signer, digest = _line(text, place)
         if (line.number, line.previous_sha256) != (number, head):
             raise _damage(f"{place}: it does not follow the line before it: one was removed, inserted or moved")
-        if signer in found:
-            raise _damage(f"{place}: it is signed by key {signer}, which line {found[signer].number} revokes")
-        if line.revoked in found:
+        if signer in revocations:
+            raise _damage(f"{place}: it is signed by key {signer}, which line {revocations[signer].number} revokes")
+        if line.revoked in revocations:
             raise _damage(f"{place}: key {line.revoked} was revoked before")
-        found[line.revoked], head = line, digest
+        revocations[line.revoked], head = line, digest
         signers.setdefault(signer, (line.signer_public_key, place))
     for signer, (public_key, place) in signers.items():
-        _check_was_trusted(path.parent, signer, public_key, place, is_revoked=signer in found)
-    return Revocations(found, head)
+        _check_was_trusted(path.parent, signer, public_key, place, is_revoked=signer in revocations)
+    return Revocations(revocations, head)
 
 
 def _line(text: bytes, place: str) -> tuple[Revocation, str, str]:
@@ -166,8 +166,8 @@ def _check_was_trusted(directory: Path, key_id: str, public_key: str, place: str
     if _holds(trusted, public_key) or (is_revoked and _holds(former, public_key)):
         return
     if _holds(former, public_key):
-        found = f"{place}: it is signed by key {key_id}, which was revoked later, but no line says so"
-        raise _damage(f"{found}: lines were removed from the end")
+        problem = f"{place}: it is signed by key {key_id}, which was revoked later, but no line says so"
+        raise _damage(f"{problem}: lines were removed from the end")
     missing = former if is_revoked else trusted
     raise IntegrityError(
         f"{place}: it is signed by key {key_id}, which is not trusted here: no {missing.name} in {directory} holds its "
@@ -184,8 +184,8 @@ def _holds(path: Path, public_key: str) -> bool:
         return False
 
 
-def _damage(found: str) -> IntegrityError:
+def _damage(problem: str) -> IntegrityError:
     return IntegrityError(
-        f"{found}. The revocation list is damaged, so no key is trusted: restore it from a backup, or see the "
+        f"{problem}. The revocation list is damaged, so no key is trusted: restore it from a backup, or see the "
         f"runbook, A key is lost, or known to others"
     )

@@ -53,11 +53,11 @@ def _copy(source: Path, target: Path, file: FileDigest) -> None:
     except OSError as error:
         raise IntegrityError(f"{source}: cannot read {file.name}: {error.strerror}") from error
     with os.fdopen(descriptor, "rb") as reader:
-        found = os.fstat(reader.fileno())
-        if not stat.S_ISREG(found.st_mode) or found.st_size != file.size_bytes:
+        status = os.fstat(reader.fileno())
+        if not stat.S_ISREG(status.st_mode) or status.st_size != file.size_bytes:
             raise IntegrityError(
                 f"{source}: {file.name} is no plain file of {file.size_bytes} bytes, as its seal says; found "
-                f"{found.st_size}"
+                f"{status.st_size}"
             )
         with (target / file.name).open("xb") as writer:
             left = file.size_bytes

@@ -77,7 +77,7 @@ def check_decision(decision: GateDecision, snapshot: str) -> None:
     ``accepted`` is not covered by the digest, because it follows from the criteria; it is compared with them.
     """
     name = f"gate decision {decision.digest[:12]}"
-    found = decision_digest(
+    digest = decision_digest(
         decision.policy_digest,
         decision.champion_digest,
         snapshot,
@@ -85,9 +85,9 @@ def check_decision(decision: GateDecision, snapshot: str) -> None:
         decision.criteria,
         decision.consulted_by,
     )
-    if found != decision.digest:
-        raise IntegrityError(f"{name}: expected digest {decision.digest}, found {found}: it was edited")
+    if digest != decision.digest:
+        raise IntegrityError(f"{name}: expected digest {decision.digest}, found {digest}: it was edited")
     passed = all(criterion.verdict is Verdict.PASS for criterion in decision.criteria)
     if decision.accepted != passed:
-        says, found = ("accepted" if value else "rejected" for value in (decision.accepted, passed))
-        raise IntegrityError(f"{name}: it says {says}, but its criteria give {found}: it was edited")
+        says, verdict = ("accepted" if value else "rejected" for value in (decision.accepted, passed))
+        raise IntegrityError(f"{name}: it says {says}, but its criteria give {verdict}: it was edited")

@@ -12,24 +12,26 @@ from simic.hosts.counterfactual import Attribution
 __all__ = ["attribution_record"]
 
 
-def attribution_record(found: Attribution, row: int, slots: Sequence[SlotRecord]) -> AttributionRecord:
+def attribution_record(attribution: Attribution, row: int, slots: Sequence[SlotRecord]) -> AttributionRecord:
     """Return the attribution of host ``row``, whose ``slots`` are those after its last epoch."""
     seeds = [
         SeedAttribution(
             slot=slot,
             blueprint=record.blueprint,
-            leave_one_out=float(found.leave_one_out[row, slot]),
-            shapley=float(found.shapley[row, slot]),
+            leave_one_out=float(attribution.leave_one_out[row, slot]),
+            shapley=float(attribution.shapley[row, slot]),
         )
         for slot, record in enumerate(slots)
-        if record.blueprint is not None and isfinite(found.shapley[row, slot])
+        if record.blueprint is not None and isfinite(attribution.shapley[row, slot])
     ]
     return AttributionRecord(
-        nothing=float(found.nothing[row]),
-        everything=float(found.everything[row]),
+        nothing=float(attribution.nothing[row]),
+        everything=float(attribution.everything[row]),
         seeds=seeds,
         pairs=[
-            PairAttribution(slots=(one.slot, other.slot), interaction=float(found.pairs[row, one.slot, other.slot]))
+            PairAttribution(
+                slots=(one.slot, other.slot), interaction=float(attribution.pairs[row, one.slot, other.slot])
+            )
             for one, other in combinations(seeds, 2)
         ],
     )

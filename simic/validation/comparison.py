@@ -83,7 +83,7 @@ def compare_pairs(
         for first, second, _ in returns
     ]
     adjusted = holm(raw)
-    found = []
+    comparisons = []
     for (ours, theirs), (first, second, by), p, adjusted_p in zip(pairs, returns, raw, adjusted, strict=True):
         differences = first - second
         estimate = (
@@ -91,7 +91,7 @@ def compare_pairs(
             if looks is None
             else _anytime_estimate(differences, config, looks)
         )
-        found.append(
+        comparisons.append(
             PairComparison(
                 controller=ours,
                 against=theirs,
@@ -105,7 +105,7 @@ def compare_pairs(
                 scored_by=by,
             )
         )
-    return found
+    return comparisons
 
 
 class _Scored(NamedTuple):

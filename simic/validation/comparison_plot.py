@@ -27,20 +27,20 @@ class PairPanel(NamedTuple):
     rows: Sequence[tuple[str, Estimate]]
 
 
-def panels_of(found: Comparison | RecipeComparison) -> list[PairPanel]:
+def panels_of(comparison: Comparison | RecipeComparison) -> list[PairPanel]:
     """Return a panel per pair; those of recipes have a row per training seed too."""
-    if isinstance(found, Comparison):
-        return [_of_controllers(pair) for pair in found.pairs]
-    return [_of_controllers(pair) for pair in found.policies] + [
+    if isinstance(comparison, Comparison):
+        return [_of_controllers(pair) for pair in comparison.pairs]
+    return [_of_controllers(pair) for pair in comparison.policies] + [
         PairPanel(
             f"{pair.recipe}\nminus {pair.against}\n{pair.verdict.value}",
             [
                 ("all trainings", pair.difference),
-                *((f"seed {seed}", one) for seed, one in zip(found.seeds, pair.by_seed, strict=True)),
+                *((f"seed {seed}", estimate) for seed, estimate in zip(comparison.seeds, pair.by_seed, strict=True)),
                 *pair.by_family.items(),
             ],
         )
-        for pair in found.pairs
+        for pair in comparison.pairs
     ]
 
 
@@ -49,9 +49,9 @@ def _of_controllers(pair: PairComparison) -> PairPanel:
     return PairPanel(title, [(_ALL, pair.difference), *pair.by_family.items()])
 
 
-def draw_comparison(found: Comparison | RecipeComparison, path: Path) -> Path:
+def draw_comparison(comparison: Comparison | RecipeComparison, path: Path) -> Path:
     """Draw the differences of all pairs with their intervals as a PNG file."""
-    panels = panels_of(found)
+    panels = panels_of(comparison)
     columns = max(1, min(len(panels), _COLUMNS))
     lines = max(1, -(-len(panels) // columns))
     figure = new_figure(4.2 * columns, (1.2 + 0.32 * max((len(panel.rows) for panel in panels), default=1)) * lines)
@@ -64,10 +64,10 @@ def draw_comparison(found: Comparison | RecipeComparison, path: Path) -> Path:
 
 
 def _draw(axes: Axes, panel: PairPanel) -> None:
-    for row, (_, one) in enumerate(panel.rows):
+    for row, (_, estimate) in enumerate(panel.rows):
         colour, marker = (BLUE, "D") if row == 0 else (SKY, "o")
-        axes.plot([one.lower, one.upper], [row, row], color=colour, linewidth=1.6, solid_capstyle="round")
-        axes.plot(one.mean, row, color=colour, marker=marker, markersize=6, markeredgecolor="white")
+        axes.plot([estimate.lower, estimate.upper], [row, row], color=colour, linewidth=1.6, solid_capstyle="round")
+        axes.plot(estimate.mean, row, color=colour, marker=marker, markersize=6, markeredgecolor="white")
     axes.axvline(0.0, color=BLACK, linewidth=1.0)
     axes.set_yticks(range(len(panel.rows)), [name for name, _ in panel.rows])
     axes.set_ylim(len(panel.rows) - 0.5, -0.5)

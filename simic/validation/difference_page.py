@@ -6,6 +6,7 @@ import base64
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
+from itertools import chain
 from pathlib import Path
 
 from simic.contracts.episode import AttributionRecord, EpisodeRecord
@@ -32,17 +33,20 @@ img { max-width: 100% } .pair { display: grid; grid-template-columns: 1fr 1fr; g
 """
 
 
-def draw(found: PolicyDifference, pairs: Sequence[Pair]) -> dict[str, bytes]:
+def draw(difference: PolicyDifference, pairs: Sequence[Pair]) -> dict[str, bytes]:
     """Return the figures of the page by name, as PNG."""
-    bars = {by: _bars([group for group in found.groups if group.by == by]) for by in _GROUPED_BY}
-    return bars | {_name(one, of): _timeline(one) for pair in pairs for of, one in zip(_SIDES, pair, strict=True)}
+    bars = {by: _bars([group for group in difference.groups if group.by == by]) for by in _GROUPED_BY}
+    return bars | {
+        _name(episode, of): _timeline(episode) for pair in pairs for of, episode in zip(_SIDES, pair, strict=True)
+    }
 
 
-def write_page(found: PolicyDifference, pairs: Sequence[Pair], figures: Mapping[str, bytes], path: Path) -> Path:
+def write_page(difference: PolicyDifference, pairs: Sequence[Pair], figures: Mapping[str, bytes], path: Path) -> Path:
     """Write the page with the figures of ``draw`` and return its file; equal arguments give equal bytes."""
-    first, second = escape(found.first), escape(found.second)
-    body = "\n".join([*_head(found, first, second), *_groups(found, figures), *_changes(found), *_examples(found),
-                      *_grown(found, pairs, figures)])  # fmt: skip
+    first, second = escape(difference.first), escape(difference.second)
+    parts = (_head(difference, first, second), _groups(difference, figures), _changes(difference),
+             _examples(difference), _grown(difference, pairs, figures))  # fmt: skip
+    body = "\n".join(chain.from_iterable(parts))
     path.parent.mkdir(parents=True, exist_ok=True)
     text = (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{first} and {second}</title>'
@@ -52,34 +56,34 @@ def write_page(found: PolicyDifference, pairs: Sequence[Pair], figures: Mapping[
     return path
 
 
-def _head(found: PolicyDifference, first: str, second: str) -> Iterator[str]:
+def _head(difference: PolicyDifference, first: str, second: str) -> Iterator[str]:
     yield f"<h1>Where {first} and {second} act differently</h1>"
     yield (
-        f'<p class="lead">In {found.states:,} logged states they act differently with a probability of at least '
-        f"<b>{share_text(found.disagreement)}</b>. Their likeliest actions differ in {found.other_choice:.1%} of the "
-        "states.</p>"
+        f'<p class="lead">In {difference.states:,} logged states they act differently with a probability of at least '
+        f"<b>{share_text(difference.disagreement)}</b>. Their likeliest actions differ in "
+        f"{difference.other_choice:.1%} of the states.</p>"
     )
     yield _table(
         ("actions told apart by", "disagreement"),
         [
-            ("operation", share_text(found.by_operation)),
-            ("operation, slot and blueprint", share_text(found.by_slot_and_blueprint)),
-            ("the whole action", share_text(found.disagreement)),
+            ("operation", share_text(difference.by_operation)),
+            ("operation, slot and blueprint", share_text(difference.by_slot_and_blueprint)),
+            ("the whole action", share_text(difference.disagreement)),
         ],
     )
-    left_out = ", ".join(f"{count:,} {escape(why)}" for why, count in found.left_out.items()) or "none"
+    left_out = ", ".join(f"{count:,} {escape(why)}" for why, count in difference.left_out.items()) or "none"
     yield (
-        f'<p class="remark">Snapshot {escape(found.snapshot_digest[:12])}: {found.episodes:,} episodes of '
-        f"{escape(', '.join(found.sets))} on {found.hosts:,} hosts; left out: {left_out}. Only states in which an "
-        "operation besides WAIT is legal count, each as often as it was logged. Disagreement is the mean total "
-        f"variation distance, with {found.confidence:.0%} intervals over hosts. It says how often the policies differ, "
-        "not which one is better: <code>simic compare</code> does.</p>"
+        f'<p class="remark">Snapshot {escape(difference.snapshot_digest[:12])}: {difference.episodes:,} episodes of '
+        f"{escape(', '.join(difference.sets))} on {difference.hosts:,} hosts; left out: {left_out}. Only states in "
+        "which an operation besides WAIT is legal count, each as often as it was logged. Disagreement is the mean "
+        f"total variation distance, with {difference.confidence:.0%} intervals over hosts. It says how often the "
+        "policies differ, not which one is better: <code>simic compare</code> does.</p>"
     )
 
 
-def _groups(found: PolicyDifference, figures: Mapping[str, bytes]) -> Iterator[str]:
+def _groups(difference: PolicyDifference, figures: Mapping[str, bytes]) -> Iterator[str]:
     for by, heading in _GROUPED_BY.items():
-        groups = [group for group in found.groups if group.by == by]
+        groups = [group for group in difference.groups if group.by == by]
         yield f"<h2>{heading}</h2>"
         yield _picture(figures[by], f"disagreement {heading.lower()}, as in the table below")
         rows = [
@@ -89,32 +93,35 @@ def _groups(found: PolicyDifference, figures: Mapping[str, bytes]) -> Iterator[s
         yield _table((by, "states", "disagreement", "likeliest actions differ"), rows)
 
 
-def _changes(found: PolicyDifference) -> Iterator[str]:
+def _changes(difference: PolicyDifference) -> Iterator[str]:
     yield "<h2>What they do instead</h2>"
-    rows = [(escape(one.first), escape(one.second), f"{one.states:,}", f"{one.share:.1%}") for one in found.changes]
-    names = (f"{escape(found.first)} does", f"{escape(found.second)} does", "states", "share")
+    rows = [
+        (escape(change.first), escape(change.second), f"{change.states:,}", f"{change.share:.1%}")
+        for change in difference.changes
+    ]
+    names = (f"{escape(difference.first)} does", f"{escape(difference.second)} does", "states", "share")
     yield _table(names, rows) if rows else "<p>Their likeliest actions are the same in every state.</p>"
 
 
-def _examples(found: PolicyDifference) -> Iterator[str]:
+def _examples(difference: PolicyDifference) -> Iterator[str]:
     yield "<h2>States in which they disagree most, one of each host</h2>"
     rows = [
         (
-            escape(one.family),
-            f"{one.host_key}",
-            f"{one.step}",
-            f"{one.disagreement:.1%}",
-            _likeliest(one.first),
-            _likeliest(one.second),
-            f"<code>{escape(one.run_id)}</code>",
+            escape(example.family),
+            f"{example.host_key}",
+            f"{example.step}",
+            f"{example.disagreement:.1%}",
+            _likeliest(example.first),
+            _likeliest(example.second),
+            f"<code>{escape(example.run_id)}</code>",
         )
-        for one in found.examples
+        for example in difference.examples
     ]
-    names = ("family", "host", "step", "disagreement", escape(found.first), escape(found.second), "run_id")
+    names = ("family", "host", "step", "disagreement", escape(difference.first), escape(difference.second), "run_id")
     yield _table(names, rows) if rows else "<p>There is none.</p>"
 
 
-def _grown(found: PolicyDifference, pairs: Sequence[Pair], figures: Mapping[str, bytes]) -> Iterator[str]:
+def _grown(difference: PolicyDifference, pairs: Sequence[Pair], figures: Mapping[str, bytes]) -> Iterator[str]:
     if not pairs:
         return
     yield "<h2>Test hosts grown under both</h2>"
@@ -125,15 +132,18 @@ def _grown(found: PolicyDifference, pairs: Sequence[Pair], figures: Mapping[str,
         "gain over all orders in which the seeds can be added. <i>Together minus alone</i>: gain of two seeds minus "
         "the sum of their gains alone.</p>"
     )
-    for pair, told in zip(pairs, found.grown, strict=True):
+    for pair, told in zip(pairs, difference.grown, strict=True):
         ours, theirs = pair
         yield (
             f"<h3>{escape(ours.host.family)}, host {ours.host.key}: {ours.return_points:.1f} and "
             f"{theirs.return_points:.1f} points</h3>"
         )
         sides = [
-            _picture(figures[_name(one, of)], f"timeline of {escape(one.controller)}") + "".join(_attribution(account))
-            for one, of, account in zip(pair, _SIDES, (told.first_attribution, told.second_attribution), strict=True)
+            _picture(figures[_name(episode, of)], f"timeline of {escape(episode.controller)}")
+            + "".join(_attribution(account))
+            for episode, of, account in zip(
+                pair, _SIDES, (told.first_attribution, told.second_attribution), strict=True
+            )
         ]
         yield '<div class="pair">' + "".join(f"<div>{side}</div>" for side in sides) + "</div>"
 
@@ -174,9 +184,9 @@ def _bars(groups: Sequence[DifferenceGroup]) -> bytes:
     figure = new_figure(8.0, 0.9 + 0.3 * len(groups))
     axes = figure.subplots()
     shares = [group.disagreement for group in groups]
-    below = [0.0 if one.lower is None else max(0.0, one.value - one.lower) for one in shares]
-    above = [0.0 if one.upper is None else max(0.0, one.upper - one.value) for one in shares]
-    values = [one.value for one in shares]
+    below = [0.0 if share.lower is None else max(0.0, share.value - share.lower) for share in shares]
+    above = [0.0 if share.upper is None else max(0.0, share.upper - share.value) for share in shares]
+    values = [share.value for share in shares]
     axes.barh(range(len(groups)), values, xerr=[below, above], color=BLUE, height=0.6, ecolor="#333333")
     axes.set_yticks(range(len(groups)), [group.name for group in groups])
     axes.set_ylim(len(groups) - 0.5, -0.5)
@@ -199,12 +209,12 @@ def _table(names: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return f"<table><thead><tr>{head}</tr></thead><tbody>\n{lines}</tbody></table>"
 
 
-def _likeliest(one: Likeliest) -> str:
-    return f"{escape(one.action)}, {one.probability:.0%}"
+def _likeliest(likeliest: Likeliest) -> str:
+    return f"{escape(likeliest.action)}, {likeliest.probability:.0%}"
 
 
-def share_text(found: Share) -> str:
+def share_text(share: Share) -> str:
     """Return a share in per cent, with its interval if there is one."""
-    if found.lower is None or found.upper is None:
-        return f"{found.value:.1%}"
-    return f"{found.value:.1%} [{found.lower:.1%}, {found.upper:.1%}]"
+    if share.lower is None or share.upper is None:
+        return f"{share.value:.1%}"
+    return f"{share.value:.1%} [{share.lower:.1%}, {share.upper:.1%}]"

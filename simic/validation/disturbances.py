@@ -94,10 +94,10 @@ def _decided(job: Job, decide: Decider, when: str = "after the fault") -> str:
     """Return what is wrong with the decisions of the policy in memory, and of one that is loaded anew."""
     started = time.monotonic()
     try:
-        found = [decide(), job.load(job.folder)()]
+        decisions = [decide(), job.load(job.folder)()]
     except _ERRORS as error:
         return f"{when}: {type(error).__name__}: {str(error)[:200]}"
-    if any(one != job.expected for one in found):
+    if any(decision != job.expected for decision in decisions):
         return f"other decisions {when}"
     took = time.monotonic() - started
     return f"took {took:.0f} s to decide again" if took > job.most_s else ""
@@ -134,16 +134,16 @@ def _address_space() -> int:
 
 def _together(job: Job, decide: Decider) -> str:
     """Let threads decide at once, each after pauses of its own, on one core."""
-    found: list[Any] = []
+    outcomes: list[Any] = []
 
     def run(seed: int) -> None:
         pauses = np.random.default_rng(seed).random(3) * _MOST_PAUSE_S
         for pause in pauses:
             time.sleep(pause)
             try:
-                found.append(decide())
+                outcomes.append(decide())
             except _ERRORS as error:
-                found.append(f"{type(error).__name__}: {str(error)[:200]}")
+                outcomes.append(f"{type(error).__name__}: {str(error)[:200]}")
 
     with _one_core():
         threads = [threading.Thread(target=run, args=(seed,)) for seed in range(_THREADS)]
@@ -151,10 +151,14 @@ def _together(job: Job, decide: Decider) -> str:
             thread.start()
         for thread in threads:
             thread.join()
-    told = [one for one in found if isinstance(one, str)]
+    told = [outcome for outcome in outcomes if isinstance(outcome, str)]
     if told:
         return f"during the fault: {told[0]}"
-    return "other decisions during the fault" if any(one != job.expected for one in found) else _decided(job, decide)
+    return (
+        "other decisions during the fault"
+        if any(outcome != job.expected for outcome in outcomes)
+        else _decided(job, decide)
+    )
 
 
 @contextmanager

@@ -302,9 +302,9 @@ def _kept_seed(step: Step, row: int) -> KeptSeed:
 
 
 def _no_seeds(hosts: int) -> NDArray[np.object_]:
-    found = np.empty(hosts, dtype=np.object_)
-    found[:] = [()] * hosts
-    return found
+    seeds = np.empty(hosts, dtype=np.object_)
+    seeds[:] = [()] * hosts
+    return seeds
 
 
 def illegal_rows(actions: NDArray[np.int16], masks: Masks, slot_ptr: NDArray[np.int64]) -> NDArray[np.bool_]:

@@ -45,8 +45,8 @@ def difference_bound(trials: TrialReport, other: str, alpha: float) -> Bound | N
     pair = _pair(trials, other, "returns")
     if pair is None:
         return None
-    found = lower_bound(pair[0] - pair[1], alpha, trials.families, POWER)
-    return Bound(float(found.mean), float(found.lower), float(found.detectable))
+    bound = lower_bound(pair[0] - pair[1], alpha, trials.families, POWER)
+    return Bound(float(bound.mean), float(bound.lower), float(bound.detectable))
 
 
 def loss_bound(trials: TrialReport, reference: str, field: str, direction: Direction, alpha: float) -> Bound | None:
@@ -62,8 +62,8 @@ def loss_bound(trials: TrialReport, reference: str, field: str, direction: Direc
     after, before = pair
     loss = before - after if direction is Direction.HIGHER else after - before
     share = float(loss.mean()) / abs(base)
-    found = lower_bound(share * before * np.sign(base) - loss, alpha, trials.families, POWER)
-    return Bound(share, share - float(found.lower) / abs(base), float(found.detectable) / abs(base))
+    bound = lower_bound(share * before * np.sign(base) - loss, alpha, trials.families, POWER)
+    return Bound(share, share - float(bound.lower) / abs(base), float(bound.detectable) / abs(base))
 
 
 def judgement_text(judgement: Judgement, champion: str | None) -> str:
@@ -91,14 +91,17 @@ def page_text(decision: GateDecision) -> str:
         )
     elif decision.absent:
         text += f". Without a line: {', '.join(decision.absent)}"
-    found = {line.name: line.detectable for line in decision.criteria if line.detectable is not None}
-    if not found:
+    detectable = {line.name: line.detectable for line in decision.criteria if line.detectable is not None}
+    if not detectable:
         return f"{text}."
     own = [f"{kind}return_over_{row}" for kind in ("", "log_") for row in (CHAMPION, ALONE)]
-    champions = [name for name in own if name in found]
-    name = champions[0] if champions else max(found, key=lambda one: found[one])
+    champions = [name for name in own if name in detectable]
+    name = champions[0] if champions else max(detectable, key=lambda criterion: detectable[criterion])
     other = name.rpartition("return_over_")[2]
-    return f"{text}. A candidate {found[name]:.2f} points better than {other} passes that bound with {POWER:.0%} power."
+    return (
+        f"{text}. A candidate {detectable[name]:.2f} points better than {other} passes that bound with {POWER:.0%} "
+        "power."
+    )
 
 
 def _pair(trials: TrialReport, other: str, field: str) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:

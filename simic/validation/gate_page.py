@@ -54,13 +54,15 @@ def gate_text(decision: GateDecision) -> str:
     lines += [f"{what} `{decision.policy_digest}` passes {passed} of "
               f"{len(decision.criteria)} criteria; each must pass, and a missing value does not.", ""]  # fmt: skip
     lines += [
-        f"- **{one.name}** is {_value(one)}, needs {_bound(one)}: {escape_markdown(one.evidence)}" for one in failed
+        f"- **{criterion.name}** is {_value(criterion)}, needs {_bound(criterion)}: "
+        f"{escape_markdown(criterion.evidence)}"
+        for criterion in failed
     ]
     lines += ["", "| criterion | value | bound | fails : passes | verdict | evidence |", "| --- " * 6 + "|"]
     lines += [
-        f"| {one.name} | {_value(one)} | {_bound(one)} | {_bar(headroom(one))} | {one.verdict.value} "
-        f"| {escape_markdown(one.evidence)} |"
-        for one in decision.criteria
+        f"| {criterion.name} | {_value(criterion)} | {_bound(criterion)} | {_bar(headroom(criterion))} "
+        f"| {criterion.verdict.value} | {escape_markdown(criterion.evidence)} |"
+        for criterion in decision.criteria
     ]
     return "\n".join(lines) + "\n"
 
@@ -105,16 +107,16 @@ def _draw(decision: GateDecision, path: Path) -> None:
     rows = decision.criteria
     figure = new_figure(9.0, 1.2 + 0.22 * max(len(rows), 1))
     axes = figure.subplots()
-    for row, one in enumerate(rows):
-        share, colour = headroom(one), _COLOURS[one.verdict]
+    for row, criterion in enumerate(rows):
+        share, colour = headroom(criterion), _COLOURS[criterion.verdict]
         if share is None:
             axes.plot(0.0, row, marker="x", color=colour, markersize=7)
         else:
             axes.barh(row, share, color=colour, height=0.7)
             axes.plot(share, row, marker="o", color=colour, markersize=4)
-        axes.text(1.03, row, f"{_value(one)} {_bound(one)}", va="center", fontsize=7)
+        axes.text(1.03, row, f"{_value(criterion)} {_bound(criterion)}", va="center", fontsize=7)
     axes.axvline(0.0, color=BLACK, linewidth=1.0)
-    axes.set_yticks(range(len(rows)), [one.name for one in rows])
+    axes.set_yticks(range(len(rows)), [criterion.name for criterion in rows])
     axes.set_ylim(len(rows) - 0.5, -0.5)
     axes.set_xlim(-1.02, 1.02)
     axes.set_xlabel("distance of the value from its bound, as a share of the larger of both; right of 0 passes")
@@ -135,9 +137,9 @@ def _bar(share: float | None) -> str:
     return f"`{left:>{_CELLS}}:{right:<{_CELLS}}`"
 
 
-def _value(one: Criterion) -> str:
-    return "missing" if one.value is None else f"{one.value:.4g}"
+def _value(criterion: Criterion) -> str:
+    return "missing" if criterion.value is None else f"{criterion.value:.4g}"
 
 
-def _bound(one: Criterion) -> str:
-    return f"{one.comparison} {one.bound:.4g}"
+def _bound(criterion: Criterion) -> str:
+    return f"{criterion.comparison} {criterion.bound:.4g}"

@@ -63,7 +63,7 @@ def _parameters(hosts: Sequence[HostIdentity], kind: str) -> NDArray[np.int64]:
 
 def _of_module(host: HostIdentity) -> tuple[int, int, int, int]:
     with seeded_rng(host.key, RngStream.BIRTH):
-        found = load_module_family(host.family).host(host.key)
-    parameters = sum(parameter.numel() for parameter in found.module.parameters() if parameter.requires_grad)
-    shown = len(found.train.labels) // found.batch * found.batch
-    return parameters, shown, len(found.validation.labels), found.batch
+        module_host = load_module_family(host.family).host(host.key)
+    parameters = sum(parameter.numel() for parameter in module_host.module.parameters() if parameter.requires_grad)
+    shown = len(module_host.train.labels) // module_host.batch * module_host.batch
+    return parameters, shown, len(module_host.validation.labels), module_host.batch

@@ -70,12 +70,12 @@ def log_evidence(use: LogUse, episodes: Mapping[str, LoggedEpisodes]) -> LogEvid
     Without the candidate's, or with a single host, the evidence is empty, which no criterion passes.
     """
     names = [f"{host.set}:{host.key}" for host in use.hosts]
-    _, first, found = np.unique(names, return_index=True, return_inverse=True)
-    labels: NDArray[np.int64] = found.reshape(-1)
+    _, first, inverse = np.unique(names, return_index=True, return_inverse=True)
+    labels: NDArray[np.int64] = inverse.reshape(-1)
     hosts = [use.hosts[row] for row in first.tolist()]
     groups = [(host.set, behaviour) for host, behaviour in zip(use.hosts, use.behaviours, strict=True)]
     is_enough = CANDIDATE in episodes and len(hosts) > 1
-    estimates = {name: ESTIMATORS[ESTIMATOR](one).sums for name, one in episodes.items()} if is_enough else {}
+    estimates = {name: ESTIMATORS[ESTIMATOR](logged).sums for name, logged in episodes.items()} if is_enough else {}
     ours, gains = estimates.get(CANDIDATE), dict[str, list[float]]()
     if ours is not None:
         rivals = {BEHAVIOUR: logged_mean(episodes[CANDIDATE]), **{name: estimates.get(name) for name in RIVALS}}
@@ -95,15 +95,15 @@ def log_evidence(use: LogUse, episodes: Mapping[str, LoggedEpisodes]) -> LogEvid
         sets=[host.set for host in hosts],
         families=[host.family for host in hosts],
         host_keys=[host.key for host in hosts],
-        support={name: support_of(one, labels) for name, one in episodes.items()} if is_enough else {},
+        support={name: support_of(logged, labels) for name, logged in episodes.items()} if is_enough else {},
         returns=[] if ours is None else _per_host(ours, labels),
         gains=gains,
     )
 
 
 def _per_host(sums: RatioSums, labels: NDArray[np.int64]) -> list[float]:
-    found = contributions(sums.by_group(labels))
-    return [] if found is None else found.tolist()
+    per_host = contributions(sums.by_group(labels))
+    return [] if per_host is None else per_host.tolist()
 
 
 def log_differences(evidence: LogEvidence, confidence: float) -> dict[str, Estimate]:
@@ -112,8 +112,10 @@ def log_differences(evidence: LogEvidence, confidence: float) -> dict[str, Estim
 
 
 def _estimate(values: Sequence[float], confidence: float) -> Estimate:
-    found = student_interval(values, confidence)
-    return Estimate(mean=found.mean, lower=found.lower, upper=found.upper, confidence=confidence, n=len(values))
+    interval = student_interval(values, confidence)
+    return Estimate(
+        mean=interval.mean, lower=interval.lower, upper=interval.upper, confidence=confidence, n=len(values)
+    )
 
 
 def gain_bound(evidence: LogEvidence, other: str, alpha: float) -> Bound | None:
@@ -125,8 +127,8 @@ def gain_bound(evidence: LogEvidence, other: str, alpha: float) -> Bound | None:
     values = evidence.gains.get(other, [])
     if len(values) < 2:
         return None
-    found = lower_bound(values, alpha, None, POWER)
-    return Bound(float(found.mean), float(found.lower) - ROUNDING, float(found.detectable) + ROUNDING)
+    bound = lower_bound(values, alpha, None, POWER)
+    return Bound(float(bound.mean), float(bound.lower) - ROUNDING, float(bound.detectable) + ROUNDING)
 
 
 def support_text(support: LogSupport) -> str:

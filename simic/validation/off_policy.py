@@ -179,7 +179,7 @@ def log_groups(
     ``names`` [B] and ``hosts`` [B] are group and label of the host of each episode; ``cut_off`` is the share of a group
     that was not logged to its end, where somebody counted.
     """
-    terms = {name: mean_weight(one) for name, one in episodes.items()}
+    terms = {name: mean_weight(logged) for name, logged in episodes.items()}
     members: dict[Group, list[int]] = {name: [] for name in sorted(set(names))}
     for row, name in enumerate(names):
         members[name].append(row)
@@ -191,8 +191,8 @@ def log_groups(
             hosts=len(set(hosts[rows].tolist())),
             cut_off=cut_off.get((set_name, behaviour)),
             weights={
-                name: weight_of(RatioSums(one.numerators[rows], one.denominators[rows]), hosts[rows])
-                for name, one in terms.items()
+                name: weight_of(RatioSums(sums.numerators[rows], sums.denominators[rows]), hosts[rows])
+                for name, sums in terms.items()
             },
         )
         for (set_name, behaviour), rows in members.items()
@@ -205,9 +205,9 @@ def farthest_group(groups: Sequence[LogGroup], name: str, comparisons: int) -> t
     None without groups, or if one of them has fewer than ``LEAST_HOSTS`` hosts or no mean weight. ``comparisons`` is
     the number of distances that are judged together.
     """
-    found = [(group, _distance(group, name, comparisons)) for group in groups]
-    known = [(group, distance) for group, distance in found if distance is not None]
-    return max(known, key=lambda one: one[1]) if known and len(known) == len(groups) else None
+    distances = [(group, _distance(group, name, comparisons)) for group in groups]
+    known = [(group, distance) for group, distance in distances if distance is not None]
+    return max(known, key=lambda pair: pair[1]) if known and len(known) == len(groups) else None
 
 
 def _distance(group: LogGroup, name: str, comparisons: int) -> float | None:
@@ -248,8 +248,8 @@ def group_margin(error: float, hosts: int, comparisons: int) -> float:
 
 
 def _checks_of(episodes: LoggedEpisodes, hosts: NDArray[np.int64], groups: Sequence[Group]) -> list[EvidenceCheck]:
-    found = log_groups(groups, hosts, {TARGET: episodes}, {})
-    return [*_checks(support_of(episodes, hosts)), _group_check(found, TARGET)]
+    by_group = log_groups(groups, hosts, {TARGET: episodes}, {})
+    return [*_checks(support_of(episodes, hosts)), _group_check(by_group, TARGET)]
 
 
 def _checks(support: LogSupport) -> list[EvidenceCheck]:
@@ -279,14 +279,14 @@ def _checks(support: LogSupport) -> list[EvidenceCheck]:
 
 def _group_check(groups: Sequence[LogGroup], name: str) -> EvidenceCheck:
     """Return the condition on the group whose mean weight is farthest from 1; one of few hosts has none."""
-    found, expected = farthest_group(groups, name, max(1, len(groups))), "1 within the errors of all groups"
-    weight = None if found is None else found[0].weights[name]
-    if found is None or weight is None or weight.mean is None or weight.error is None:
+    farthest, expected = farthest_group(groups, name, max(1, len(groups))), "1 within the errors of all groups"
+    weight = None if farthest is None else farthest[0].weights[name]
+    if farthest is None or weight is None or weight.mean is None or weight.error is None:
         expected = f"{expected}, each of {LEAST_HOSTS} hosts or more"
         return EvidenceCheck(name=GROUPS, found=None, expected=expected, passes=False)
-    margin = group_margin(weight.error, found[0].hosts, len(groups))
-    expected = f"1 within {margin:.2g} for that of {found[0].behaviour[:12]} on {found[0].set}, the farthest"
-    return EvidenceCheck(name=GROUPS, found=weight.mean, expected=expected, passes=found[1] <= 1.0)
+    margin = group_margin(weight.error, farthest[0].hosts, len(groups))
+    expected = f"1 within {margin:.2g} for that of {farthest[0].behaviour[:12]} on {farthest[0].set}, the farthest"
+    return EvidenceCheck(name=GROUPS, found=weight.mean, expected=expected, passes=farthest[1] <= 1.0)
 
 
 def _cut_off_check(share: float | None) -> EvidenceCheck:
@@ -327,11 +327,11 @@ def _range(sums: RatioSums, hosts: NDArray[np.int64], seed: int) -> Range | None
 
 
 def _verdict(judging: Sequence[Range | None], checks: Sequence[EvidenceCheck]) -> EvaluationVerdict:
-    found = [one for one in judging if one is not None]
-    if len(found) < len(judging) or not found or not all(check.passes for check in checks):
+    intervals = [interval for interval in judging if interval is not None]
+    if len(intervals) < len(judging) or not intervals or not all(check.passes for check in checks):
         return EvaluationVerdict.INSUFFICIENT
-    if all(one.lower > 0.0 for one in found):
+    if all(interval.lower > 0.0 for interval in intervals):
         return EvaluationVerdict.BETTER
-    if all(one.upper < 0.0 for one in found):
+    if all(interval.upper < 0.0 for interval in intervals):
         return EvaluationVerdict.WORSE
     return EvaluationVerdict.NOT_SHOWN

@@ -79,8 +79,8 @@ def distance(first: TargetActions, second: TargetActions, heads: Sequence[Head] 
     columns = [HEAD_INDEX[head] for head in heads]
     overlap = np.zeros(len(first.shares))
     for rows in np.array_split(np.arange(len(overlap)), max(1, -(-len(overlap) // _BLOCK))):
-        ours, theirs = (one.candidates[rows][:, :, columns] for one in (first, second))
-        p, q = (_merged(actions, one.shares[rows]) for actions, one in ((ours, first), (theirs, second)))
+        ours, theirs = (target.candidates[rows][:, :, columns] for target in (first, second))
+        p, q = (_merged(actions, target.shares[rows]) for actions, target in ((ours, first), (theirs, second)))
         is_same = (ours[:, :, None] == theirs[:, None]).all(axis=3)
         overlap[rows] = (is_same * np.minimum(p[:, :, None], q[:, None])).sum(axis=(1, 2))
     return np.clip(1.0 - overlap, 0.0, 1.0)
@@ -97,7 +97,7 @@ def _merged(actions: NDArray[np.int64], shares: NDArray[np.float64]) -> NDArray[
 def summarise(first: TargetActions, second: TargetActions, states: Observations, places: Places, seed: int) -> Summary:
     """Return where two controllers differ in N states, at least one."""
     hosts, apart = places.hosts(), distance(first, second)
-    likeliest = [one.candidates[np.arange(len(apart)), one.shares.argmax(axis=1)] for one in (first, second)]
+    likeliest = [target.candidates[np.arange(len(apart)), target.shares.argmax(axis=1)] for target in (first, second)]
     is_other = (likeliest[0] != likeliest[1]).any(axis=1)
     words = [[_words(row, states.blueprints) for row in rows.astype(np.int16)] for rows in likeliest]
     return Summary(
@@ -107,16 +107,16 @@ def summarise(first: TargetActions, second: TargetActions, states: Observations,
         other_choice=float(is_other.mean()),
         groups=list(_groups(apart, is_other, states, places, hosts, seed)),
         changes=_changes(words, is_other),
-        examples=_examples(apart, hosts, places, words, [one.shares.max(axis=1) for one in (first, second)]),
+        examples=_examples(apart, hosts, places, words, [target.shares.max(axis=1) for target in (first, second)]),
     )
 
 
 def _share(values: NDArray[np.float64], hosts: NDArray[np.int64], seed: int) -> Share:
     sums = RatioSums(values[:, None], np.ones((len(values), 1))).by_group(hosts)
-    found = ratio_bootstrap(sums, CONFIDENCE, SAMPLES, seed) if len(sums.numerators) > 1 else None
-    if found is None:
+    interval = ratio_bootstrap(sums, CONFIDENCE, SAMPLES, seed) if len(sums.numerators) > 1 else None
+    if interval is None:
         return Share(value=float(values.mean()))
-    return Share(value=min(1.0, found.mean), lower=max(0.0, found.lower), upper=min(1.0, found.upper))
+    return Share(value=min(1.0, interval.mean), lower=max(0.0, interval.lower), upper=min(1.0, interval.upper))
 
 
 def _groups(
@@ -203,17 +203,17 @@ def _examples(
     shares: Sequence[NDArray[np.float64]],
 ) -> list[DifferentState]:
     """Return the states of greatest disagreement, one of each host."""
-    found: list[DifferentState] = []
+    examples: list[DifferentState] = []
     seen = set[int]()
     for row in np.argsort(-apart, kind="stable").tolist():
-        if len(found) == MOST_EXAMPLES or apart[row] == 0.0:
+        if len(examples) == MOST_EXAMPLES or apart[row] == 0.0:
             break
         if int(hosts[row]) in seen:
             continue
         seen.add(int(hosts[row]))
         episode = int(places.episode[row])
         pair = (Likeliest(action=words[i][row], probability=min(1.0, float(shares[i][row]))) for i in (0, 1))
-        found.append(
+        examples.append(
             DifferentState(
                 run_id=places.run_ids[episode],
                 set=places.sets[episode],
@@ -225,4 +225,4 @@ def _examples(
                 second=next(pair),
             )
         )
-    return found
+    return examples

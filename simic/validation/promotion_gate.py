@@ -40,8 +40,8 @@ def applied_criteria(
     if unknown := sorted(set(without) - set(names)):
         hints = "".join(_hint(name, names) for name in unknown)
         raise ConfigError(f"gate.without: expected criteria of {', '.join(names)}, found {', '.join(unknown)}{hints}")
-    found = [CRITERIA.load(name) for name in names if name not in without]
-    kept = [module for module in found if evidence is None or getattr(module, "EVIDENCE", evidence) == evidence]
+    modules = [CRITERIA.load(name) for name in names if name not in without]
+    kept = [module for module in modules if evidence is None or getattr(module, "EVIDENCE", evidence) == evidence]
     kept = [module for module in kept if model is None or model in getattr(module, "MODELS", (model,))]
     return sorted(kept, key=lambda module: (module.ORDER, module.NAME))
 
@@ -90,9 +90,9 @@ def decide(
     case = Case(report, config, trial, judgement, min_commit_rate, provenance.config_digest)
     applied = applied_criteria(config.without, config.evidence, report.model)
     absent = [module.NAME for module in applied_criteria(config.without, model=report.model) if module not in applied]
-    found = [(module, list(module.judge(case))) for module in applied]
-    criteria = [line for _, lines in found for line in lines]
-    silent = [f"{module.NAME} ({module.ABSENT})" for module, lines in found if hasattr(module, "ABSENT") and not lines]
+    judged = [(module, list(module.judge(case))) for module in applied]
+    criteria = [line for _, lines in judged for line in lines]
+    silent = [f"{module.NAME} ({module.ABSENT})" for module, lines in judged if hasattr(module, "ABSENT") and not lines]
     return GateDecision(
         code_version=provenance.code_version,
         config_digest=provenance.config_digest,

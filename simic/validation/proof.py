@@ -79,7 +79,7 @@ def compare(
         over=_over(_trials(learned), baselines, config),
         share_of_oracle=None if oracle is None else _share(gains, oracle, config, families),
         spread=float(means.std(ddof=1)) if len(means) > 1 else None,
-        seeds=[_seed(one, baselines, config) for one in learned],
+        seeds=[_seed(entry, baselines, config) for entry in learned],
         left_out=[_left_out(name, tried, learned, baselines, config) for name, tried in left_out.items()],
     )
 
@@ -105,7 +105,7 @@ def _over(
 
 
 def _trials(tried: Sequence[Tried]) -> list[ProofTrial]:
-    return [one.trial for one in tried]
+    return [entry.trial for entry in tried]
 
 
 def _row(name: str, trials: Sequence[ProofTrial], baselines: Mapping[str, ProofTrial], config: TrialConfig) -> ProofRow:
@@ -148,16 +148,16 @@ def _row(name: str, trials: Sequence[ProofTrial], baselines: Mapping[str, ProofT
 
 def _static(same: Literal["epochs", "compute"], trials: Sequence[ProofTrial], config: TrialConfig) -> StaticTrial:
     """Compare policies with their final networks; a failed training, which grows nothing, is its own static network."""
-    rivals = [next((one for one in trial.static if one.same == same), trial) for trial in trials]
-    grown = [one for one in rivals if isinstance(one, ProofStatic)]
-    returns, tested = (np.array([getattr(one, name) for one in rivals]) for name in ("returns", "test_accuracies"))
+    rivals = [next((rival for rival in trial.static if rival.same == same), trial) for trial in trials]
+    grown = [rival for rival in rivals if isinstance(rival, ProofStatic)]
+    returns, tested = (np.array([getattr(rival, name) for rival in rivals]) for name in ("returns", "test_accuracies"))
     families = trials[0].families
     return StaticTrial(
         same=same,
-        mean_epochs=float(np.mean([one.epochs for one in grown])) if grown else None,
+        mean_epochs=float(np.mean([rival.epochs for rival in grown])) if grown else None,
         mean_return=float(returns.mean()),
         test_accuracy=float(tested.mean()),
-        governor_events=sum(one.governor_events for one in grown),
+        governor_events=sum(rival.governor_events for rival in grown),
         return_difference=crossed_estimate(_returns(trials) - returns, config, families),
         test_difference=crossed_estimate(
             np.array([trial.test_accuracies for trial in trials]) - tested, config, families
@@ -214,11 +214,11 @@ def _left_out(
         trained_with=crossed_estimate(met, config),
         difference=crossed_estimate(unmet - met, config),
         baselines={name: crossed_estimate(gains, config) for name, gains in theirs.items() if name != WAIT},
-        accepted=sum(one.training.accepted for one in tried),
-        failures=sum(one.training.failure is not None for one in tried),
+        accepted=sum(entry.training.accepted for entry in tried),
+        failures=sum(entry.training.failure is not None for entry in tried),
     )
 
 
 def _share(gains: Table, oracle: Table, config: TrialConfig, families: Sequence[str]) -> Estimate | None:
-    found = crossed_ratio(gains, oracle, config.confidence, config.bootstrap_samples, _SEED, strata=families)
-    return None if found is None else estimate_of(found, config, gains.size)
+    ratio = crossed_ratio(gains, oracle, config.confidence, config.bootstrap_samples, _SEED, strata=families)
+    return None if ratio is None else estimate_of(ratio, config, gains.size)

@@ -19,11 +19,11 @@ _FIRST, _LAST, _ALL = -0.34, 0.16, 0.3
 
 def draw_gains(proof: Proof, path: Path) -> Path:
     """Draw one panel per comparison, one row per baseline; bars are intervals over hosts, and over seeds too in all."""
-    rows = max(len(found.over) for found in proof.sets)
+    rows = max(len(proof_set.over) for proof_set in proof.sets)
     figure = new_figure(1.6 + 3.6 * len(proof.sets), 1.8 + 0.5 * rows)
     panels = figure.subplots(1, len(proof.sets), squeeze=False).ravel().tolist()
-    for panel, found in zip(panels, proof.sets, strict=True):
-        _draw(panel, found)
+    for panel, proof_set in zip(panels, proof.sets, strict=True):
+        _draw(panel, proof_set)
     confidence = f"{100 * proof.confidence:.0f} %"
     figure.legend(
         handles=[
@@ -35,19 +35,19 @@ def draw_gains(proof: Proof, path: Path) -> Path:
     return save(figure, path)
 
 
-def _draw(axes: Axes, found: ProofSet) -> None:
-    names = list(found.over)
+def _draw(axes: Axes, proof_set: ProofSet) -> None:
+    names = list(proof_set.over)
     for row, name in enumerate(names):
-        for index, one in enumerate(found.seeds):
-            place = _FIRST + (_LAST - _FIRST) * index / max(1, len(found.seeds) - 1)
-            _bar(axes, one.over[name], row + place, SKY, "o", 3.5)
-        _bar(axes, found.over[name], row + _ALL, BLUE, "D", 6.0)
+        for index, seed in enumerate(proof_set.seeds):
+            place = _FIRST + (_LAST - _FIRST) * index / max(1, len(proof_set.seeds) - 1)
+            _bar(axes, seed.over[name], row + place, SKY, "o", 3.5)
+        _bar(axes, proof_set.over[name], row + _ALL, BLUE, "D", 6.0)
     axes.axvline(0.0, color=BLACK, linewidth=1.0)
     axes.set_yticks(range(len(names)), [f"over {name}" for name in names])
     axes.set_ylim(len(names) - 0.5, -0.5)
     axes.set_xlabel("gain of the learned policies, points", fontsize=8)
-    trained = "" if found.set == found.trained_on else f",\ntrained on {found.trained_on}"
-    axes.set_title(f"{found.hosts} hosts of {found.set}{trained}", loc="left", fontsize=9)
+    trained = "" if proof_set.set == proof_set.trained_on else f",\ntrained on {proof_set.trained_on}"
+    axes.set_title(f"{proof_set.hosts} hosts of {proof_set.set}{trained}", loc="left", fontsize=9)
     style_axes(axes)
     axes.grid(visible=False, axis="y")
 

@@ -55,11 +55,11 @@ def compare_recipes(
     pairs = pairs_of(list(returns), is_against_first=is_against_first)
     means = {name: table.mean(axis=1) for name, table in returns.items()}
     raw = [mann_whitney_p(means[ours], means[theirs]) for ours, theirs in pairs]
-    found = []
+    comparisons = []
     for (ours, theirs), p, adjusted in zip(pairs, raw, holm(raw).tolist(), strict=True):
         share = probability_of_improvement(means[ours], means[theirs])
         unjudged = _unjudged({name: means[name] for name in (ours, theirs)})
-        found.append(
+        comparisons.append(
             RecipePair(
                 recipe=ours,
                 against=theirs,
@@ -73,7 +73,7 @@ def compare_recipes(
                 effect=2.0 * share - 1.0,
             )
         )
-    return found
+    return comparisons
 
 
 def least_p(seeds: int, pairs: int) -> float:

@@ -85,15 +85,15 @@ class _Noted:
 
     def branches(self) -> list[tuple[int, int, Action]]:
         """Return (host, step, action): the other actions at the first decision of each host that can be branched."""
-        found, done = [], set[int]()
+        branches, done = [], set[int]()
         for step in self._steps:
             for row in np.flatnonzero(step.live).tolist():
                 if row not in done and may_branch(step.epoch, step.masks, row):
                     done.add(row)
                     taken = tuple(step.decisions.actions[row].tolist())
                     tried = candidate_actions(step.masks, step.observations.slot_ptr, row)
-                    found += [(row, step.epoch, action) for action in tried if action != taken]
-        return found
+                    branches += [(row, step.epoch, action) for action in tried if action != taken]
+        return branches
 
 
 def _best(tried: Episodes, rows: NDArray[np.int64]) -> Episodes:

@@ -62,8 +62,8 @@ def controller_rank(name: str) -> int:
 def families_in_order(set_name: str, families: Iterable[str]) -> list[str]:
     """Return each family once, in the order of the shipped sets; other families follow alphabetically."""
     listed = SETS[set_name].families if set_name in SETS else ()
-    found = set(families)
-    return [*(name for name in listed if name in found), *sorted(found.difference(listed))]
+    present = set(families)
+    return [*(name for name in listed if name in present), *sorted(present.difference(listed))]
 
 
 COST_COLUMNS = (
@@ -224,12 +224,12 @@ def render_log(log: LogEvidence, differences: Mapping[str, Estimate]) -> Table:
     )  # fmt: skip
     rows = list[tuple[str, ...]]()
     for name in dict.fromkeys([*differences, *log.support]):
-        gain, found = differences.get(name), log.support.get(name)
+        gain, support = differences.get(name), log.support.get(name)
         cells: tuple[str, ...] = ("-",) * 6
-        if found is not None:
-            weight = "-" if found.mean_weight is None else f"{found.mean_weight:.3f}"
-            shares = f"{found.largest_share:.3f}", f"{found.largest_weight:.3g}", f"{found.overlap:.0%}"
-            cells = (str(found.hosts), f"{found.effective_hosts:.0f}", *shares, weight)
+        if support is not None:
+            weight = "-" if support.mean_weight is None else f"{support.mean_weight:.3f}"
+            shares = f"{support.largest_share:.3f}", f"{support.largest_weight:.3g}", f"{support.overlap:.0%}"
+            cells = (str(support.hosts), f"{support.effective_hosts:.0f}", *shares, weight)
         rows.append((name, "-" if gain is None else interval(gain), *cells))
     return Table(header, rows)
 
@@ -237,14 +237,14 @@ def render_log(log: LogEvidence, differences: Mapping[str, Estimate]) -> Table:
 def render_rents(report: TrialReport) -> Table:
     """Return one row per controller but ``wait``: the difference to it at each rent of ``by_rent``, in points."""
     rows = [row for row in _in_order(report) if row.over_wait is not None]
-    header = ("controller", *(rent_header(one.factor) for one in report.controllers[0].by_rent))
-    cells = ((row, (interval(one.over_wait) for one in row.by_rent)) for row in rows)
+    header = ("controller", *(rent_header(rent.factor) for rent in report.controllers[0].by_rent))
+    cells = ((row, (interval(rent.over_wait) for rent in row.by_rent)) for row in rows)
     return Table(header, [(row.controller, *marked(row.scored_by, *own)) for row, own in cells])
 
 
 def render_static(report: TrialReport) -> Table:
     """Return two rows per controller: its final networks trained from the start, and what it is ahead of them."""
-    rows = [(trial.controller, *static_cells(one)) for trial in _in_order(report) for one in trial.static]
+    rows = [(trial.controller, *static_cells(static)) for trial in _in_order(report) for static in trial.static]
     return Table(("controller", *STATIC_COLUMNS), rows)
 
 
@@ -269,13 +269,13 @@ def render_gain(report: TrialReport) -> str:
     """Return one line: the candidate's mean paired differences in points, with the interval of that to ``wait``."""
     trials = _in_order(report)
     ours = next(trial for trial in trials if trial.controller == CANDIDATE)
-    found = [f"{interval(ours.over_wait)} points over wait"]
-    found += [
+    gains = [f"{interval(ours.over_wait)} points over wait"]
+    gains += [
         f"{ours.mean_return - trial.mean_return:+.1f} over {trial.controller}"
         for trial in trials
         if trial.over_wait is not None and trial is not ours
     ]
-    return f"candidate on {report.set}, {len(report.host_keys)} held-out hosts: {', '.join(found)}"
+    return f"candidate on {report.set}, {len(report.host_keys)} held-out hosts: {', '.join(gains)}"
 
 
 def render_spread(choice: SeedChoice) -> str:
@@ -293,16 +293,16 @@ def render_seeds(choice: SeedChoice) -> Table:
     """Return a table of the policies of several training seeds; the chosen one is marked."""
     rows: list[tuple[str, ...]] = [
         (
-            f"{one.training_seed}{' (candidate)' if one.training_seed == choice.training_seed else ''}",
-            one.policy_digest[:8],
-            f"{one.mean_return:.1f}",
-            interval(one.over_wait),
+            f"{seed.training_seed}{' (candidate)' if seed.training_seed == choice.training_seed else ''}",
+            seed.policy_digest[:8],
+            f"{seed.mean_return:.1f}",
+            interval(seed.over_wait),
         )
-        for one in choice.seeds
+        for seed in choice.seeds
     ]
     rows += [
-        (f"{one.training_seed} (hopeless: {one.cause.value})", one.policy_digest[:8], "-", "-")
-        for one in choice.stopped
+        (f"{seed.training_seed} (hopeless: {seed.cause.value})", seed.policy_digest[:8], "-", "-")
+        for seed in choice.stopped
     ]
     return Table(("training seed", "policy", "return", "over wait"), rows)
 

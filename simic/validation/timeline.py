@@ -164,14 +164,14 @@ def _seeds(episode: EpisodeRecord) -> Iterator[_Seed]:
     for slot in range(episode.slots):
         seed: _Seed | None = None
         for record in episode.epochs:
-            found, action = record.slots[slot], record.action
+            slot_record, action = record.slots[slot], record.action
             is_born = action.op is Op.GERMINATE and action.slot == slot
-            if seed is not None and (is_born or found.blueprint is None):
+            if seed is not None and (is_born or slot_record.blueprint is None):
                 yield seed
                 seed = None
-            if found.blueprint is not None:
-                seed = seed or _Seed(slot, found.blueprint, [])
-                seed.cells.append(_Cell(record.epoch, found.stage, found.alpha))
+            if slot_record.blueprint is not None:
+                seed = seed or _Seed(slot, slot_record.blueprint, [])
+                seed.cells.append(_Cell(record.epoch, slot_record.stage, slot_record.alpha))
         if seed is not None:
             yield seed
 

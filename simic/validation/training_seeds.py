@@ -51,14 +51,17 @@ def choose(
     Raises:
         ContractError: if the trainings differ in snapshot or start, none has finished, or the trials lack one that has.
     """
-    finished = [one for one in trained if one.stopped is None]
+    finished = [training for training in trained if training.stopped is None]
     if not finished:
         raise ContractError("expected a training that finished, found none; there is nothing to choose")
     first = trained[0]
-    if any((one.snapshot_digest, one.start_digest) != (first.snapshot_digest, first.start_digest) for one in trained):
+    if any(
+        (training.snapshot_digest, training.start_digest) != (first.snapshot_digest, first.start_digest)
+        for training in trained
+    ):
         raise ContractError("expected trainings on one snapshot from one start, found several; choose among equals")
-    seeds = [_seed_trial(one, report) for one in finished]
-    gains = [one.over_wait.mean for one in seeds]
+    seeds = [_seed_trial(training, report) for training in finished]
+    gains = [seed.over_wait.mean for seed in seeds]
     best = seeds[gains.index(max(gains))]
     return SeedChoice(
         **provenance._asdict(),
@@ -76,9 +79,9 @@ def choose(
         greatest=max(gains),
         seeds=seeds,
         stopped=[
-            StoppedSeed(training_seed=one.seed, policy_digest=one.digest, cause=one.stopped.cause)
-            for one in trained
-            if one.stopped is not None
+            StoppedSeed(training_seed=training.seed, policy_digest=training.digest, cause=training.stopped.cause)
+            for training in trained
+            if training.stopped is not None
         ],
         trials=trials,
     )
@@ -86,10 +89,10 @@ def choose(
 
 def _seed_trial(training: TrainingReport, report: TrialReport) -> SeedTrial:
     name = row_of(training)
-    row = next((one for one in report.controllers if one.controller == name), None)
+    row = next((trial for trial in report.controllers if trial.controller == name), None)
     if row is None or row.over_wait is None:
-        found = ", ".join(one.controller for one in report.controllers)
-        raise ContractError(f"the trials of training seeds lack {name}: found {found}")
+        names = ", ".join(trial.controller for trial in report.controllers)
+        raise ContractError(f"the trials of training seeds lack {name}: found {names}")
     return SeedTrial(
         training_seed=training.seed,
         policy_digest=training.digest,

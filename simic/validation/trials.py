@@ -166,7 +166,7 @@ def trial_report(
     for name, episodes in results.items():
         static = zip(SAME, (rivals or {}).get(name, ()), strict=False)
         row = _trial(name, episodes, results[WAIT], families, sizes, rule)
-        compared = [_static(same, episodes, one, families, rule) for same, one in static]
+        compared = [_static(same, episodes, rival, families, rule) for same, rival in static]
         rows.append(row.model_copy(update={"static": compared, "share_of_hindsight": shares.get(name)}))
     return TrialReport(
         **provenance._asdict(),
@@ -242,7 +242,7 @@ def _trial(
     if name != WAIT:
         by_test = paired_estimate(ours.test_returns, wait.test_returns, rule.config, rule.seed, families)
     if is_searched:
-        ours, wait = (one._replace(returns=one.test_returns) for one in (ours, wait))
+        ours, wait = (episodes._replace(returns=episodes.test_returns) for episodes in (ours, wait))
     compared = None if name == WAIT else wait
     measured, hacking, ransomware = ours.flags.sum(axis=0).tolist()
     return ControllerTrial(
@@ -276,11 +276,11 @@ def _shares_of_hindsight(
     base = results.get(BLIND, results[WAIT]).test_returns
     gains = {name: episodes.test_returns - base for name, episodes in results.items()}
     best, config, seed = gains["hindsight"], rule.config, derive(rule.seed, "hindsight")
-    found = {
+    ratios = {
         name: crossed_ratio(gain[None], best, config.confidence, config.bootstrap_samples, seed, strata=families)
         for name, gain in gains.items()
     }
-    return {name: None if one is None else estimate_of(one, config, len(best)) for name, one in found.items()}
+    return {name: None if ratio is None else estimate_of(ratio, config, len(best)) for name, ratio in ratios.items()}
 
 
 def _static(

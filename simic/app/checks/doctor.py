@@ -177,8 +177,10 @@ class Doctor:
             raise
         except SimicError as error:
             return damaged("contracts", str(error), "see the message; --repair leaves intact parts alone")
-        found = f"{len(older)} earlier contracts, readable" if older else "all reports use one version of the contract"
-        return healthy("contracts", found)
+        summary = (
+            f"{len(older)} earlier contracts, readable" if older else "all reports use one version of the contract"
+        )
+        return healthy("contracts", summary)
 
     def _parts(self, lake: Lake) -> Iterator[Check]:
         with self._progress.task("doctor", len(lake.parts)) as advance:
@@ -186,17 +188,17 @@ class Doctor:
         judged = "size and SHA-256" if self._is_deep else "size; --deep also checks SHA-256"
         if not broken:
             yield healthy("parts", f"{len(lake.parts)} parts as committed ({judged})")
-        gone = sum(lake.store.size_bytes(one.part.part) is None for one in broken)
+        gone = sum(lake.store.size_bytes(damaged_part.part.part) is None for damaged_part in broken)
         if gone > 1 and 2 * gone > len(lake.parts):
-            found = f"{gone} of {len(lake.parts)} parts are not in {lake.store.place}"
+            problem = f"{gone} of {len(lake.parts)} parts are not in {lake.store.place}"
             remedy = "check whether it is unmounted or moved, then bring it back or restore it; --repair removes none"
-            yield damaged("parts", found, remedy)
+            yield damaged("parts", problem, remedy)
             return
         removals: list[RemovalResult] = []
-        for one in broken:
-            name, rows = f"part {one.part.part}", f"{one.found}; {one.part.rows} rows"
+        for damaged_part in broken:
+            name, rows = f"part {damaged_part.part.part}", f"{damaged_part.found}; {damaged_part.part.rows} rows"
             if not self._is_repair:
-                summary = summarise(deliveries(lake, one.part))
+                summary = summarise(deliveries(lake, damaged_part.part))
                 yield damaged(
                     name,
                     f"{rows} from {summary}",
@@ -205,7 +207,7 @@ class Doctor:
                 continue
             requeue = partial(self._spool.requeue, FIELD_REPORTS, limit_bytes=self._bus.ingest.max_report_bytes)
             try:
-                removal = remove_part(lake, one, requeue, at=self._clock(), code_version=self._code_version)
+                removal = remove_part(lake, damaged_part, requeue, at=self._clock(), code_version=self._code_version)
             except TransientError:  # the next repair finds no trace of the parts removed so far
                 yield from self._requeued(removals)
                 raise
@@ -242,20 +244,20 @@ class Doctor:
                 "dropped ids",
                 f"{sum(known.rows for known in lake.state.tombstones)} ids of dropped reports are remembered",
             )
-        found = f"{len(broken)} files with {rows} ids are missing or changed: {summarise([r.file for r in broken])}"
+        summary = f"{len(broken)} files with {rows} ids are missing or changed: {summarise([r.file for r in broken])}"
         if not self._is_repair:
-            return damaged("dropped ids", found, "drop them; the same reports would then land again as new")
+            return damaged("dropped ids", summary, "drop them; the same reports would then land again as new")
         expire_damaged_tombstones(lake, broken, at=self._clock(), code_version=self._code_version)
-        return unrecoverable("dropped ids", found, "dropped")
+        return unrecoverable("dropped ids", summary, "dropped")
 
     def _orphans(self, lake: Lake) -> Check:
-        found = find_orphans(lake.store, lake.state)
-        if not found:
+        orphans = find_orphans(lake.store, lake.state)
+        if not orphans:
             waiting = len(lake.state.retired.keys() & set(lake.store.names())) if lake.state.retired else 0
             return healthy(
                 "orphans", f"none; {waiting} files of merged or dropped parts are kept for queries in progress"
             )
-        summary = f"{len(found)} files that no line of the ledger names: {summarise(found)}"
+        summary = f"{len(orphans)} files that no line of the ledger names: {summarise(orphans)}"
         if not self._is_repair:
             return repairable(
                 "orphans", summary, "move them away, as an ingest does; their reports are delivered again"
@@ -299,10 +301,10 @@ class Doctor:
                 return repairable("spool", summary, "return them to the spool, as the next claim would")
             stuck = [name for name in claimed if not self._spool.release(FIELD_REPORTS, name)]
             if stuck:
-                found = f"{summary}; {len(stuck)} of them cannot be moved: {summarise(stuck)}"
+                problem = f"{summary}; {len(stuck)} of them cannot be moved: {summarise(stuck)}"
                 return damaged(
                     "spool",
-                    found,
+                    problem,
                     "move these out of the folder claimed yourself; the others were returned to the spool",
                 )
             return repaired("spool", summary, "returned to the spool")
@@ -310,21 +312,21 @@ class Doctor:
     def _temporary_files(self) -> Iterator[Check]:
         """Examine what killed writers left beside their targets; ``tmp`` and the spool have checks of their own."""
         skipped = {self._home.tmp, self._home.spool}
-        found = [
+        unfinished = [
             path
             for root in (self._home.data, self._home.prefect, self._home.mlruns)
             for path in unfinished_files(root, skipped)
         ]
         oldest = time.time() - ABANDONED_S
-        yield self._clear("temporary files", [path for path in found if _changed_at(path) < oldest])
+        yield self._clear("temporary files", [path for path in unfinished if _changed_at(path) < oldest])
 
     def _set_aside(self) -> Iterator[Check]:
         """Count the spool files that could not be read completely; only the operator can repair or delete them."""
         for topic in self._spool.topics():
             names = self._spool.set_aside(topic)
             if names:
-                found = f"{len(names)} files in {self._spool.folder(topic, 'aside')}: {summarise(names)}"
-                yield damaged(f"unreadable files of {topic}", found, _ASIDE_ADVICE)
+                summary = f"{len(names)} files in {self._spool.folder(topic, 'aside')}: {summarise(names)}"
+                yield damaged(f"unreadable files of {topic}", summary, _ASIDE_ADVICE)
             else:
                 yield healthy(f"unreadable files of {topic}", "none")
 
@@ -357,15 +359,15 @@ def open_doctor(container: Container) -> Doctor:
 
 def _section(name: str, checks: Iterable[Check]) -> list[Check]:
     """Return the checks of one section; an unforeseen error counts as damage, and the other sections continue."""
-    found: list[Check] = []
+    examined: list[Check] = []
     try:
         for check in checks:
-            found.append(check)
+            examined.append(check)
     except Exception as error:  # noqa: BLE001 - a report that ends here would hide what the others find
         summary = str(error) if isinstance(error, SimicError) else f"{type(error).__name__}: {error}"
         remedy = "the rest of this section was not examined; repair what the message names, then run the doctor again"
-        found.append(damaged(name, summary, remedy))
-    return found
+        examined.append(damaged(name, summary, remedy))
+    return examined
 
 
 def _entries(folder: Path) -> list[Path]:

@@ -66,8 +66,8 @@ def _folder(home: Home) -> Iterator[Check]:
         return
     mode = stat.S_IMODE(home.keys.stat().st_mode)
     if mode & 0o022:
-        found = f"{home.keys} has mode {mode:o}: others may put public keys there, which would be trusted"
-        yield damaged("folder of keys", found, f"run: chmod 700 {home.keys}; then look at `simic keys list`")
+        problem = f"{home.keys} has mode {mode:o}: others may put public keys there, which would be trusted"
+        yield damaged("folder of keys", problem, f"run: chmod 700 {home.keys}; then look at `simic keys list`")
 
 
 def _lying(keyring: Keyring, *, is_repair: bool) -> Iterator[Check]:
@@ -75,12 +75,12 @@ def _lying(keyring: Keyring, *, is_repair: bool) -> Iterator[Check]:
     for key_id in keyring.lying():
         if key_id not in revoked:
             continue
-        found = f"{key_id}.pub lies in the folder, but that key was revoked: it does not count"
+        problem = f"{key_id}.pub lies in the folder, but that key was revoked: it does not count"
         if is_repair:
             keyring.distrust(key_id)
-            yield repaired(f"key {key_id}", found, f"renamed to {key_id}.revoked")
+            yield repaired(f"key {key_id}", problem, f"renamed to {key_id}.revoked")
         else:
-            yield repairable(f"key {key_id}", found, f"rename it to {key_id}.revoked; find out who put it there")
+            yield repairable(f"key {key_id}", problem, f"rename it to {key_id}.revoked; find out who put it there")
 
 
 def _journal(home: Home, keyring: Keyring) -> Iterator[Check]:
@@ -92,13 +92,13 @@ def _journal(home: Home, keyring: Keyring) -> Iterator[Check]:
             remedy = "restore it from a backup, or `simic keys revoke` each of them again"
             yield damaged("revocation list", says, remedy)
             return
-        found = find_revoked(home, keyring)
+        revoked = find_revoked(home, keyring)
     except IntegrityError:
         return  # a damaged journal is reported as such
-    if found.lines:
-        numbers = ", ".join(str(one.number) for one in found.lines)
+    if revoked.lines:
+        numbers = ", ".join(str(signed.number) for signed in revoked.lines)
         yield damaged("lines by a revoked key", f"only such a key signed lines {numbers} of the journal", RESEAL)
-    for path in found.directories:
+    for path in revoked.directories:
         yield damaged(f"policy {path}", "a revoked key sealed it", RESEAL)
 
 

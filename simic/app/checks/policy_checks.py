@@ -68,21 +68,23 @@ def _examine_model(
 ) -> Iterator[Check]:
     """Settle what was begun with a model, and compare its registry with the ledgers."""
     begun = history.open_entry
-    found = (
+    unfinished = (
         "" if begun is None else f"the {begun.operation.value} of version {begun.target} was started but not finished"
     )
-    if found and not is_repair:
+    if unfinished and not is_repair:
         yield repairable(
             _name("champion", history.model),
-            found,
+            unfinished,
             "the next `simic promote` or `simic rollback` of the model finishes it",
         )
         return
     try:
         opened = registry_of(history.model)  # which settles what was begun
-        if found:
+        if unfinished:
             history = _read_journal(home).of(history.model)
-            yield repaired(_name("champion", history.model), found, f"finished as {history.entries[-1].phase.value}")
+            yield repaired(
+                _name("champion", history.model), unfinished, f"finished as {history.entries[-1].phase.value}"
+            )
         update_digests = digests_in_updates(open_outbox(home), history.model)
         yield from _examine_registry(opened, history, update_digests, is_deep=is_deep, is_repair=is_repair)
     except (SimicError, ValueError) as error:
@@ -102,13 +104,13 @@ def _examine_list(home: Home, history: History, *, is_repair: bool) -> Iterator[
     name, problem = "list of champions", list_difference(home, history)
     lacking = len(history.changes) - len(Ledger(home.ledger / POLICIES_LEDGER).read())
     if problem is None and lacking:
-        found = f"a killed process left out the newest {lacking} changes of champion"
+        summary = f"a killed process left out the newest {lacking} changes of champion"
         if is_repair:
             with exclusive(home.locks / "registry", "listing the champions", _LOCK_WAIT_S):
                 extend_list(home, history)
-            yield repaired(name, found, "listed as the journal says")
+            yield repaired(name, summary, "listed as the journal says")
         else:
-            yield repairable(name, found, "list them, as the next command would")
+            yield repairable(name, summary, "list them, as the next command would")
     elif problem is None:
         yield healthy(name, f"{len(history.changes)} changes of champion, as journalled")
     elif not problem.is_derived:
@@ -135,11 +137,11 @@ def _examine_decisions(home: Home, history: History) -> Iterator[Check]:
         decision = decisions.get(candidate.gate_digest)
         try:
             if decision is None:
-                found = f"version {candidate.number} was judged by gate decision {candidate.gate_digest}"
-                raise IntegrityError(f"{found}, which the ledger of gate decisions does not hold")
+                claim = f"version {candidate.number} was judged by gate decision {candidate.gate_digest}"
+                raise IntegrityError(f"{claim}, which the ledger of gate decisions does not hold")
             if decision.policy_digest != candidate.digest:
-                found = f"gate decision {decision.digest} judges policy {decision.policy_digest}"
-                raise IntegrityError(f"{found}, the ledger of candidates says {candidate.digest}")
+                claim = f"gate decision {decision.digest} judges policy {decision.policy_digest}"
+                raise IntegrityError(f"{claim}, the ledger of candidates says {candidate.digest}")
             check_decision(decision, candidate.snapshot_digest)
         except IntegrityError as error:
             problems.append(str(error))
@@ -203,17 +205,17 @@ def _examine_registry(
     differences = registry.differences(update_digests)
     for note in (difference for difference in differences if difference.is_note):
         yield healthy(name, note.text)
-    found = [difference for difference in differences if not difference.is_note]
+    findings = [difference for difference in differences if not difference.is_note]
     judged = "every byte as sealed" if is_deep else "--deep reads their bytes"
-    if not found:
+    if not findings:
         yield healthy(name, f"alias and tags of {registry.count()} versions as the ledgers say ({judged})")
         return
     is_mended = False
-    if is_repair and all(difference.is_repairable or difference.lets_repair_go_on for difference in found):
+    if is_repair and all(difference.is_repairable or difference.lets_repair_go_on for difference in findings):
         registry.repair(update_digests)
         kept = {difference for difference in differences if not difference.is_repairable}
         is_mended = kept.issuperset(registry.differences(update_digests))
-    for difference in found:
+    for difference in findings:
         if is_mended and difference.is_repairable:
             yield repaired(name, difference.text, "restored to what the ledgers say")
         elif difference.is_repairable:
@@ -224,15 +226,15 @@ def _examine_registry(
 
 def _examine_outbox(home: Home, *, is_repair: bool) -> Check:
     """Check the signatures of updates. Those delivered before a key was revoked stay: they hold plans of rollouts."""
-    found = open_outbox(home).damaged(is_pending=True)
-    found += open_outbox(home, including_revoked=True).damaged(is_pending=False)
-    if not found:
+    broken = open_outbox(home).damaged(is_pending=True)
+    broken += open_outbox(home, including_revoked=True).damaged(is_pending=False)
+    if not broken:
         return healthy("outbox", "every update as it was signed")
-    summary = summarise([f"{path.relative_to(home.root)}: {problem}" for path, problem in found])
+    summary = summarise([f"{path.relative_to(home.root)}: {problem}" for path, problem in broken])
     if not is_repair:
         return repairable("outbox", summary, "move them away; `simic publish` signs again what production lacks")
     with exclusive(home.locks / "publish", "examining the outbox", LOCK_WAIT_S):
-        for path, _ in found:
+        for path, _ in broken:
             move_to_damaged(path)
     return repaired("outbox", summary, "moved away; `simic publish` signs again what production lacks")
 

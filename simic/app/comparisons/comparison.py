@@ -66,11 +66,11 @@ def compare_until_decided(container: Container, arms: Sequence[str], split: Spli
         for count in counts:
             # The first hosts of each family: those of every larger count are among them.
             new = [key for key in draw_keys(world.set, split, count) if key not in set(keys)]
-            found = grow_all(
+            added = grow_all(
                 specs, identify(world.set, new), world, config.curate.reward.basic, trial_seed(provenance),
                 lambda episodes: advance(len(episodes.returns)), reporter, config.curate.flags,
             )  # fmt: skip
-            grown = {name: join([grown[name], part]) if grown else part for name, part in found.items()}
+            grown = {name: join([grown[name], part]) if grown else part for name, part in added.items()}
             keys += new
             report = trial_report(
                 grown, identify(world.set, keys), world, config.trial, provenance=provenance, started_at=started_at,

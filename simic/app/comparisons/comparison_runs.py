@@ -18,42 +18,42 @@ _COLUMNS = (
 )  # fmt: skip
 
 
-def log_compared(container: Container, found: Comparison) -> str | None:
+def log_compared(container: Container, comparison: Comparison) -> str | None:
     """Log a comparison of controllers and policies; None and errors are those of ``log_instrument``."""
-    names = dict.fromkeys(name for pair in found.pairs for name in (pair.controller, pair.against))
+    names = dict.fromkeys(name for pair in comparison.pairs for name in (pair.controller, pair.against))
     result = ComparisonResult(
         name=f"compare: {', '.join(names)}",
         kind="compare",
-        receipt=found.trials,
-        policies=_policies(found.trials, {}),
-        tables=[_table(found.pairs)],
+        receipt=comparison.trials,
+        policies=_policies(comparison.trials, {}),
+        tables=[_table(comparison.pairs)],
     )
     return log_comparison(container.home, result)
 
 
-def log_recipes(container: Container, found: RecipeComparison) -> str | None:
+def log_recipes(container: Container, comparison: RecipeComparison) -> str | None:
     """Log a comparison of recipes; None and errors are those of ``log_instrument``."""
     if not has_database(container.home):
         return None
-    report = container.receipts.read(TrialReport, container.home.receipts / found.trials)
+    report = container.receipts.read(TrialReport, container.home.receipts / comparison.trials)
     params = {
-        one.controller: {
+        policy.controller: {
             "recipe": recipe.name,
             "recipe_config_digest": recipe.config_digest,
-            "training_seed": str(one.seed),
-            "policy_digest": str(one.policy_digest),
+            "training_seed": str(policy.seed),
+            "policy_digest": str(policy.policy_digest),
             **recipe.settings,
         }
-        for recipe in found.recipes
-        for one in recipe.policies
-        if one.policy_digest is not None
+        for recipe in comparison.recipes
+        for policy in recipe.policies
+        if policy.policy_digest is not None
     }
     result = ComparisonResult(
-        name=f"ab: {', '.join(recipe.name for recipe in found.recipes)}",
-        kind=found.stage,
-        receipt=found,
+        name=f"ab: {', '.join(recipe.name for recipe in comparison.recipes)}",
+        kind=comparison.stage,
+        receipt=comparison,
         policies=_policies(report, params),
-        tables=[_table(found.pairs or found.policies)],
+        tables=[_table(comparison.pairs or comparison.policies)],
     )
     return log_comparison(container.home, result)
 
@@ -72,15 +72,15 @@ def _table(pairs: Sequence[PairComparison] | Sequence[RecipePair]) -> Table:
 
 def _row(pair: PairComparison | RecipePair) -> list[object]:
     names = (pair.controller, pair.against) if isinstance(pair, PairComparison) else (pair.recipe, pair.against)
-    found = pair.difference
+    difference = pair.difference
     tests = (pair.p, pair.adjusted_p, pair.probability_of_improvement)
-    return [*names, pair.verdict.value, found.mean, found.lower, found.upper, *tests]
+    return [*names, pair.verdict.value, difference.mean, difference.lower, difference.upper, *tests]
 
 
 def _metrics(row: ControllerTrial) -> dict[str, float]:
     """Return what a run shows; a metric without evidence is left out."""
     over = row.over_wait
-    found = {
+    metrics = {
         "mean_return": row.mean_return,
         "gain_over_wait_mean": None if over is None else over.mean,
         "gain_over_wait_lower": None if over is None else over.lower,
@@ -90,4 +90,4 @@ def _metrics(row: ControllerTrial) -> dict[str, float]:
         "committed_parameters": row.committed_parameters,
         "extra_compute": row.extra_compute,
     }
-    return {name: value for name, value in found.items() if value is not None}
+    return {name: value for name, value in metrics.items() if value is not None}

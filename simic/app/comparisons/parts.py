@@ -24,19 +24,19 @@ def take_part(path: Path, kind: type[R], identity: Mapping[str, Any], make: Call
         ConfigError: if there is another part and ``is_fresh`` does not ask to make it again.
         ContractError: likewise if what is there is no receipt, such as one of a version with other fields.
     """
-    found = _read(path, kind, is_fresh=is_fresh)
-    wrong = [] if found is None else [name for name, value in identity.items() if getattr(found, name) != value]
+    part = _read(path, kind, is_fresh=is_fresh)
+    wrong = [] if part is None else [name for name, value in identity.items() if getattr(part, name) != value]
     if wrong and not is_fresh:
         name = wrong[0]
         raise ConfigError(
             f"{path} was made with other code or settings: expected {name} {_short(identity[name])}, found "
-            f"{_short(getattr(found, name))}; --fresh makes such parts again, another --home starts anew"
+            f"{_short(getattr(part, name))}; --fresh makes such parts again, another --home starts anew"
         )
-    if found is None or wrong:
+    if part is None or wrong:
         path.unlink(missing_ok=True)
-        found = make()
-        atomic_write(path, found.model_dump_json(indent=2).encode())
-    return found
+        part = make()
+        atomic_write(path, part.model_dump_json(indent=2).encode())
+    return part
 
 
 def _read(path: Path, kind: type[R], *, is_fresh: bool) -> R | None:

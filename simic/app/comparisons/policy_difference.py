@@ -85,14 +85,14 @@ def compare_policies(container: Container, choice: DifferenceChoice) -> Compared
         )
     acting = [_take(actions_in_log(container, spec, log), rows) for spec in specs.values()]
     seed = derive(container.seed, "diff-policies")
-    found = summarise(acting[0], acting[1], log.batch.states.take(rows), _places(log).take(rows), seed)
+    summary = summarise(acting[0], acting[1], log.batch.states.take(rows), _places(log).take(rows), seed)
     pairs = _grow(container, specs, choice.grown)
     report = PolicyDifference(
         **container.provenance._asdict(),
         started_at=started_at,
         finished_at=container.clock(),
         **dict(zip(("first", "second"), specs, strict=True)),
-        **dict(zip(("first_digest", "second_digest"), (one.policy_digest for one in specs.values()), strict=True)),
+        **dict(zip(("first_digest", "second_digest"), (spec.policy_digest for spec in specs.values()), strict=True)),
         snapshot_digest=manifest.digest,
         sets=sorted({head.set for head in used}),
         episodes=len(used),
@@ -100,10 +100,10 @@ def compare_policies(container: Container, choice: DifferenceChoice) -> Compared
         left_out=left_out,
         states=len(rows),
         confidence=CONFIDENCE,
-        **found._asdict(),
+        **summary._asdict(),
         grown=[_pair(ours, theirs) for ours, theirs in pairs],
     )
-    names = [(one.policy_digest or one.name)[:12] for one in specs.values()]
+    names = [(spec.policy_digest or spec.name)[:12] for spec in specs.values()]
     page = choice.out or container.home.runs / "differences" / f"{names[0]}-{names[1]}.html"
     records = [(ours.episode, theirs.episode) for ours, theirs in pairs]
     figures = draw(report, records)
@@ -113,18 +113,18 @@ def compare_policies(container: Container, choice: DifferenceChoice) -> Compared
 
 def log_difference(container: Container, compared: Compared) -> str | None:
     """Log a comparison with its page; None and errors are those of ``log_instrument``."""
-    found, page, figures = compared
-    name = f"{found.first} and {found.second}"
-    return log_instrument(container.home, InstrumentResult(name, found.stage, found, _metrics(found), page, figures))
+    report, page, figures = compared
+    name = f"{report.first} and {report.second}"
+    return log_instrument(container.home, InstrumentResult(name, report.stage, report, _metrics(report), page, figures))
 
 
-def _metrics(found: PolicyDifference) -> dict[str, float]:
+def _metrics(report: PolicyDifference) -> dict[str, float]:
     return {
-        "disagreement": found.disagreement.value,
-        "disagreement_by_operation": found.by_operation.value,
-        "disagreement_by_slot_and_blueprint": found.by_slot_and_blueprint.value,
-        "other_choice": found.other_choice,
-        "states": found.states,
+        "disagreement": report.disagreement.value,
+        "disagreement_by_operation": report.by_operation.value,
+        "disagreement_by_slot_and_blueprint": report.by_slot_and_blueprint.value,
+        "other_choice": report.other_choice,
+        "states": report.states,
     }
 
 

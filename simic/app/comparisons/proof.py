@@ -110,7 +110,9 @@ class _Proof:
         if idle := [name for name in request.also if request.sets == (name,)]:
             raise ConfigError(f"--also {idle[0]}: the policies are tried on their own set anyway; name another set")
         self._left_out = {name: _left_out(name, request.left_out) for name in request.sets}
-        known = "its families: " + ", ".join(dict.fromkeys(one for name in request.sets for one in kept_families(name)))
+        known = "its families: " + ", ".join(
+            dict.fromkeys(family for name in request.sets for family in kept_families(name))
+        )
         if unknown := set(request.left_out or ()).difference(*self._left_out.values()):
             raise ConfigError(f"--without: no set of this proof has a family {', '.join(sorted(unknown))}; {known}")
         self._arenas = {name: self._arena(name) for name in names}
@@ -136,7 +138,7 @@ class _Proof:
                 )
                 for on, name in [*((name, name) for name in request.sets), *also]
             ]
-        every = [one for found in trained.values() for one in found]
+        every = [receipt for receipts in trained.values() for receipt in receipts]
         return Proof(
             code_version=self._container.provenance.code_version,
             profile=request.profile,
@@ -147,9 +149,11 @@ class _Proof:
             confidence=config.trial.confidence,
             trainings=len(every),
             further=list(
-                dict.fromkeys(one.set for name in request.sets for one in self._config(name).further_collections)
+                dict.fromkeys(
+                    collection.set for name in request.sets for collection in self._config(name).further_collections
+                )
             ),
-            episodes=sum(one.episodes for one in every),
+            episodes=sum(receipt.episodes for receipt in every),
             sets=sets,
         )
 
@@ -182,13 +186,13 @@ class _Proof:
         kept = set(wait.host_keys)
         hosts = tuple(host for host in arena.hosts if host.key in kept)
         tried = []
-        for one in trained:
-            if one.policy_digest is None:
+        for receipt in trained:
+            if receipt.policy_digest is None:
                 self._advance(1)
-                tried.append(Tried(one, wait))
+                tried.append(Tried(receipt, wait))
                 continue
-            label = _label(one.set, one.seed, one.without)
-            tried.append(Tried(one, self._try(arena, label, hosts, one.policy_digest)))
+            label = _label(receipt.set, receipt.seed, receipt.without)
+            tried.append(Tried(receipt, self._try(arena, label, hosts, receipt.policy_digest)))
         return tried
 
     def _try_strangers(
@@ -306,9 +310,9 @@ class _Proof:
 
     def _part(self, path: Path, kind: type[R], identity: Mapping[str, Any], make: Callable[[], R]) -> R:
         """Return the part in ``path``, which is made if it is not there."""
-        found = take_part(path, kind, identity, make, is_fresh=self._request.is_fresh)
+        part = take_part(path, kind, identity, make, is_fresh=self._request.is_fresh)
         self._advance(1)
-        return found
+        return part
 
 
 def _train_and_judge(container: Container, profile: str) -> dict[str, Any]:

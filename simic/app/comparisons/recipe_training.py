@@ -60,15 +60,15 @@ def learn(
     failure = policy = consulted = None
     try:
         if snapshot is not None:
-            found = training.train(container, snapshot, start, resume=False)
-            training.require_finished(found)
+            report = training.train(container, snapshot, start, resume=False)
+            training.require_finished(report)
         else:
             with open_run_in(container, recipe.profile, has_gate=False) as run:
-                found = run.learn(stages)
+                report = run.learn(stages)
         if recipe.config.controller.karn == "consult":
-            used = snapshot or resolve_snapshot(container, found.snapshot_digest)
+            used = snapshot or resolve_snapshot(container, report.snapshot_digest)
             consulted = karn.train(container, used).digest
-        policy = found.digest
+        policy = report.digest
     except TrainingError as error:
         failure = str(error)
     return {"policy_digest": policy, "karn_digest": consulted, "failure": failure, "episodes": stages.episodes}
@@ -76,8 +76,8 @@ def learn(
 
 def spec_of(trained: Trained) -> ControllerSpec:
     """Return the spec of the policy, with the Karn that it consults; both are verified now and wherever they load."""
-    found, home = trained.training, trained.home
-    policy, consulted = str(found.policy_digest), found.karn_digest
+    receipt, home = trained.training, trained.home
+    policy, consulted = str(receipt.policy_digest), receipt.karn_digest
     spec = learned_spec(home.policies / policy, policy, home.keys)
     if consulted is None:
         return spec

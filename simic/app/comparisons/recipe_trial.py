@@ -149,7 +149,7 @@ class _RecipeTrial:
         digest, given = self._digests[recipe.name], None if snapshot is None else snapshot.digest
         repeat = self._repeats[recipe.name]
         start = None if self._start is None else self._start.digest
-        words = [digest[:_SHORT], str(seed), *(one[:_SHORT] for one in (given, start) if one is not None)]
+        words = [digest[:_SHORT], str(seed), *(source[:_SHORT] for source in (given, start) if source is not None)]
         home = Home(self._root / "-".join([*words, *([f"again{repeat}"] if repeat else [])]))
         identity = {
             "code_version": container.provenance.code_version,
@@ -172,23 +172,23 @@ class _RecipeTrial:
             return RecipeTraining(**identity, started_at=started_at, finished_at=container.clock(), **outcome)
 
         path = home.root.with_name(f"{home.root.name}.json")
-        found = take_part(path, RecipeTraining, identity, make, is_fresh=self._request.is_fresh)
+        training = take_part(path, RecipeTraining, identity, make, is_fresh=self._request.is_fresh)
         self._advance(1)
-        policy = found.policy_digest
-        return Trained(found, home, WAIT if policy is None else f"{recipe.name} seed {seed} ({policy[:8]})")
+        policy = training.policy_digest
+        return Trained(training, home, WAIT if policy is None else f"{recipe.name} seed {seed} ({policy[:8]})")
 
     def _compare(self, trained: Mapping[str, Sequence[Trained]]) -> RecipeComparison:
         request, container, started_at = self._request, self._container, self._started_at
-        report = self._try([one for row in trained.values() for one in row])
+        report = self._try([policy for row in trained.values() for policy in row])
         path = container.receipts.save(report)
         rows = {row.controller: np.asarray(row.returns) for row in report.controllers}
-        returns = {recipe: np.array([rows[one.row] for one in own]) for recipe, own in trained.items()}
+        returns = {recipe: np.array([rows[policy.row] for policy in own]) for recipe, own in trained.items()}
         is_one, judging = len(request.seeds) == 1, Judging(report.set, report.families, container.config.trial)
         policies = list(dict.fromkeys(own[0].row for own in trained.values()))
         is_against_first = request.is_against_first
         tried = pairs_of(policies, is_against_first=is_against_first)
         count = len(pairs_of(list(trained), is_against_first=is_against_first))
-        found = RecipeComparison(
+        comparison = RecipeComparison(
             **container.provenance._asdict(),
             started_at=started_at,
             finished_at=container.clock(),
@@ -205,12 +205,12 @@ class _RecipeTrial:
             policies=compare_pairs(report, tried, container.config.trial) if is_one else [],
             trials=f"{path.parent.name}/{path.name}",
         )
-        return container.save_receipt(found)
+        return container.save_receipt(comparison)
 
     def _try(self, trained: Sequence[Trained]) -> TrialReport:
         """Grow the judging hosts under all policies and never growing."""
         container, config = self._container, self._container.config
-        specs = {one.row: spec_of(one) for one in trained if one.training.policy_digest is not None}
+        specs = {policy.row: spec_of(policy) for policy in trained if policy.training.policy_digest is not None}
         reporter = reporter_of_comparison(container, SelectedControllers(specs), self._hosts)
         with container.progress.task("trials", len(self._hosts) * (len(specs) + 1)) as advance:
             return run_trials(
@@ -228,10 +228,10 @@ class _RecipeTrial:
 
     def _arm(self, recipe: Recipe, trained: Sequence[Trained], report: TrialReport) -> RecipeArm:
         rows = {row.controller: row for row in report.controllers}
-        own = [rows[one.row] for one in trained]
+        own = [rows[policy.row] for policy in trained]
         returns = [row.mean_return for row in own]
         extra = [row.extra_compute for row in own if row.extra_compute is not None]
-        seconds = [(one.training.finished_at - one.training.started_at).total_seconds() for one in trained]
+        seconds = [(policy.training.finished_at - policy.training.started_at).total_seconds() for policy in trained]
         return RecipeArm(
             name=recipe.name,
             profile=recipe.profile,
@@ -247,16 +247,16 @@ class _RecipeTrial:
             train_s=float(np.mean(seconds)),
             policies=[
                 RecipePolicy(
-                    seed=one.training.seed,
-                    controller=one.row,
-                    policy_digest=one.training.policy_digest,
-                    karn_digest=one.training.karn_digest,
-                    failure=one.training.failure,
+                    seed=policy.training.seed,
+                    controller=policy.row,
+                    policy_digest=policy.training.policy_digest,
+                    karn_digest=policy.training.karn_digest,
+                    failure=policy.training.failure,
                     mean_return=mean_return,
                     train_s=train_s,
-                    episodes=one.training.episodes,
+                    episodes=policy.training.episodes,
                 )
-                for one, mean_return, train_s in zip(trained, returns, seconds, strict=True)
+                for policy, mean_return, train_s in zip(trained, returns, seconds, strict=True)
             ],
         )
 

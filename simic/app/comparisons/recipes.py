@@ -70,15 +70,15 @@ def newest_policy(container: Container, config: RunConfig, name: str) -> str:
     digest = config_digest(config)
     hint = f"no policy was trained with recipe {name} (configuration {digest[:12]}); `simic run` trains one"
     if config.train.seeds > 1:
-        return container.receipts.find(SeedChoice, lambda found: found.config_digest == digest, hint).policy_digest
+        return container.receipts.find(SeedChoice, lambda choice: choice.config_digest == digest, hint).policy_digest
     return container.receipts.find(
-        TrainingReport, lambda found: found.config_digest == digest and found.stopped is None, hint
+        TrainingReport, lambda report: report.config_digest == digest and report.stopped is None, hint
     ).digest
 
 
 def differing_settings(recipes: Sequence[Recipe]) -> list[dict[str, str]]:
     """Return for each recipe its values of the settings in which not all are equal, by dotted name."""
     flat = [dict(flatten(recipe.config.model_dump(mode="json"))) for recipe in recipes]
-    names = dict.fromkeys(name for one in flat for name in one)
-    differing = [name for name in names if len({one.get(name) for one in flat}) > 1]
-    return [{name: one[name] for name in differing if name in one} for one in flat]
+    names = dict.fromkeys(name for settings in flat for name in settings)
+    differing = [name for name in names if len({settings.get(name) for settings in flat}) > 1]
+    return [{name: settings[name] for name in differing if name in settings} for settings in flat]

@@ -85,14 +85,14 @@ class LiveEpisode:
     def _out_of_range(self) -> list[OutOfRange] | None:
         if not isinstance(self._actor, LearnedController):
             return None
-        found: dict[tuple[str, str], OutOfRange] = {}
+        measurements: dict[tuple[str, str], OutOfRange] = {}
         for step in self._steps:
             outside = self._actor.out_of_range(step.observations)
             if outside is None:
                 return None
-            for one in outside:
-                found.setdefault((one.node, one.feature), one)
-        return list(found.values())
+            for measurement in outside:
+                measurements.setdefault((measurement.node, measurement.feature), measurement)
+        return list(measurements.values())
 
     def attributed_report(self) -> AttributionReport:
         """Return the report of the whole episode with the exact attribution of its accuracy.

@@ -133,11 +133,11 @@ def _record(reports: Sequence[Mapping[str, Any]], container: Container) -> Episo
     afters = [*(report["state"] for report in reports[1:]), last["final_state"]]
     metrics = [report["metrics"] for report in reports]
     committed = last["final_state"]["committed_validation_accuracy"]
-    accuracies = [one["validation_accuracy_after"] for one in metrics]
+    accuracies = [epoch["validation_accuracy_after"] for epoch in metrics]
     rewards = basic_rewards(
-        accuracy_before=[one["validation_accuracy_before"] for one in metrics],
+        accuracy_before=[epoch["validation_accuracy_before"] for epoch in metrics],
         accuracy_after=[*accuracies[:-1], accuracies[-1] if committed is None else committed],
-        rent_parameters=[one["rent_parameters"] for one in metrics],
+        rent_parameters=[epoch["rent_parameters"] for epoch in metrics],
         governor=[report["governor"] is not None for report in reports],
         accuracy_scale=reward.accuracy_scale,
         rent=reward.rent,

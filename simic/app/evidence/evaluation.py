@@ -221,22 +221,22 @@ def _share_cut_off(
         for head in heads
         if head.is_truncated and head.set in sets and Split(head.split) in splits
     )
-    found = [
-        one
-        for one in (*truncated, *cut_off_episodes(manifest, sets, splits))
-        if (trained.known is None or (one.set, one.host_key) not in trained.known)
-        and (choice.log is None or _is_of(one, choice.log))
-        and (last is None or one.run_id <= last)
+    cut_off = [
+        episode
+        for episode in (*truncated, *cut_off_episodes(manifest, sets, splits))
+        if (trained.known is None or (episode.set, episode.host_key) not in trained.known)
+        and (choice.log is None or _is_of(episode, choice.log))
+        and (last is None or episode.run_id <= last)
     ]
-    by_set, by_group = cut_off_shares(used, found)
+    by_set, by_group = cut_off_shares(used, cut_off)
     return max([*by_set.values(), *by_group.values()], default=None)
 
 
-def _is_of(one: EpisodeHead | CutOff, name: str) -> bool:
+def _is_of(episode: EpisodeHead | CutOff, name: str) -> bool:
     """Return whether an episode is of the controller ``name``, or of the policy whose digest begins with it."""
-    is_policy = one.behaviour != one.controller
-    return name in (one.controller, one.behaviour) or (
-        is_policy and len(name) >= SHORTEST and one.behaviour.startswith(name)
+    is_policy = episode.behaviour != episode.controller
+    return name in (episode.controller, episode.behaviour) or (
+        is_policy and len(name) >= SHORTEST and episode.behaviour.startswith(name)
     )
 
 

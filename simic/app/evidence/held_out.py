@@ -72,8 +72,10 @@ def held_out_episodes(
             used.append(head)
     # Both sides of a share are of the same episodes: all whose run ids are not beyond the last one that is used.
     last = used[-1].run_id if left_out[beyond] else None
-    cut = [one for one in (*truncated, *(cut_off or ())) if last is None or one.run_id <= last]
-    for reason, count in sorted(Counter(reason for _, reason in {(one.run_id, one.reason) for one in cut}).items()):
+    cut = [episode for episode in (*truncated, *(cut_off or ())) if last is None or episode.run_id <= last]
+    for reason, count in sorted(
+        Counter(reason for _, reason in {(episode.run_id, episode.reason) for episode in cut}).items()
+    ):
         left_out[f"{CUT_OFF}{reason}"] = count
     kept = in_groups(used)
     left_out[TOO_FEW] = len(used) - len(kept)
@@ -84,13 +86,13 @@ def held_out_episodes(
 def undrawn(heads: Sequence[EpisodeHead]) -> dict[str, str]:
     """Return the run ids of episodes whose actions were not drawn from their logged probabilities, with the reason."""
     repeated = {(head.branch_of, head.set, head.host_key) for head in heads if head.branch_of is not None}
-    found = dict[str, str]()
+    reasons = dict[str, str]()
     for head in heads:
         if head.branch_of is not None:
-            found[head.run_id] = "branches, whose action was not drawn"
+            reasons[head.run_id] = "branches, whose action was not drawn"
         elif (head.run_id, head.set, head.host_key) in repeated:
-            found[head.run_id] = "repeated by branches, without exploration"
-    return found
+            reasons[head.run_id] = "repeated by branches, without exploration"
+    return reasons
 
 
 def in_groups(heads: Sequence[EpisodeHead]) -> list[EpisodeHead]:
@@ -109,9 +111,9 @@ def cut_off_shares(used: Sequence[EpisodeHead], cut: Sequence[CutOff]) -> tuple[
     of_set, of_group = Counter(head.set for head in used), Counter((head.set, head.behaviour) for head in used)
     set_runs: dict[str, set[str]] = defaultdict(set)
     group_runs: dict[Group, set[str]] = defaultdict(set)
-    for one in cut:
-        set_runs[one.set].add(one.run_id)
-        group_runs[one.set, one.behaviour].add(one.run_id)
+    for episode in cut:
+        set_runs[episode.set].add(episode.run_id)
+        group_runs[episode.set, episode.behaviour].add(episode.run_id)
     return (
         {name: len(set_runs[name]) / (whole + len(set_runs[name])) for name, whole in of_set.items()},
         {group: len(group_runs[group]) / (whole + len(group_runs[group])) for group, whole in of_group.items()},

@@ -43,11 +43,11 @@ def check_baselines(container: Container, *, has_gate: bool = True) -> None:
         return
     is_required = container.config.gate.require_plan_book
     worlds = [further_config(container.config, name).world for name in further_sets(container.config)]
-    for one in (world, *worlds):
-        book = book_of(one.set, container.home.plans, is_required=is_required, images=one.images)
-        if found := book_differences(book, one, container.config.curate.reward.basic):
-            result = "; the gate will reject the candidate" if one is world and has_gate else ""
-            _LOG.warning("%s%s", other_game_message(one.set, found), result)
+    for trial_world in (world, *worlds):
+        book = book_of(trial_world.set, container.home.plans, is_required=is_required, images=trial_world.images)
+        if differences := book_differences(book, trial_world, container.config.curate.reward.basic):
+            result = "; the gate will reject the candidate" if trial_world is world and has_gate else ""
+            _LOG.warning("%s%s", other_game_message(trial_world.set, differences), result)
 
 
 def measure_headroom(container: Container, hosts: int) -> Headroom:

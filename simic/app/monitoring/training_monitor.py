@@ -102,17 +102,17 @@ class TrainingMonitor:
         ended = {} if self._policy is None else {_STOPPED: float(self._stopped is not None)}
         packet = self._packet(health, {**lost, **ended, **({} if own is None else {_ENTRIES: float(own)})})
         self._append(packet)
-        for one in missed:
-            self._append(one)
+        for violation in missed:
+            self._append(violation)
         if self._textfile is not None:
             self._finish(self._textfile, packet, missed)
-        for one in missed:
+        for violation in missed:
             _LOG.warning(
                 "the training missed a service level: telemetry.slo.%s is %g %s, measured %.4g",
-                one.slo,
-                one.target,
-                one.unit,
-                one.measured,
+                violation.slo,
+                violation.target,
+                violation.unit,
+                violation.measured,
             )
         for error in self._errors:
             _LOG.warning("telemetry is incomplete, the training is not affected: %s", error)

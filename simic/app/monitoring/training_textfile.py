@@ -56,6 +56,8 @@ def _judgement(packet: TelemetryPacket, missed: Sequence[SloViolation]) -> Itera
     for status in HealthStatus:
         labels = {"status": status.value}
         yield Sample("simic.trainer.health", "1 for the health of the last training.", packet.status is status, labels)
-    for one in missed:
-        labels = {"slo": one.slo, "target": f"{one.target:g}", "unit": one.unit}
-        yield Sample("simic.slo.missed", "Measured value of a service level that was missed.", one.measured, labels)
+    for violation in missed:
+        labels = {"slo": violation.slo, "target": f"{violation.target:g}", "unit": violation.unit}
+        yield Sample(
+            "simic.slo.missed", "Measured value of a service level that was missed.", violation.measured, labels
+        )

@@ -26,7 +26,7 @@ def check_set(name: str) -> None:
         return
     known = [*SETS, *family_names()]
     if name not in known:
-        shipped = {family for one in SETS.values() for family in one.families}
+        shipped = {family for shipped_set in SETS.values() for family in shipped_set.families}
         installed = [family for family in family_names() if family not in shipped]
         raise ConfigError(
             f"{name!r} is not a set of hosts.{suggestion(name, known)} Known sets: {', '.join(SETS)}, and each family "
@@ -45,7 +45,7 @@ def check_run(config: RunConfig) -> None:
     check_set(world.set)
     for setting, names in (
         ("trial.also_sets", config.trial.also_sets),
-        ("collect.further", [one.set for one in config.collect.further]),
+        ("collect.further", [collection.set for collection in config.collect.further]),
     ):
         for name in names:
             try:
@@ -54,7 +54,7 @@ def check_run(config: RunConfig) -> None:
                 raise ConfigError(f"{setting}: {error}") from None
     if not world.without:
         return  # no set is opened, which would import a family of the user
-    others = [one.set for one in config.further_collections]
+    others = [collection.set for collection in config.further_collections]
     families = {name: host_set(name).families for name in (world.set, *others)}
     known = {family for name in families for family in families[name]}
     unknown = [family for family in world.without if family not in known]

@@ -108,16 +108,16 @@ class Karns:
         if digest == CHAMPION:
             return self._champion_copy()
         registered = {version.digest: version.reference for version in candidate_versions(self._home, KARN)}
-        found = self._receipts.latest(KarnReport, _NONE).digest if digest is None else self._whole(digest, registered)
-        if found in registered:
-            return self._fetched(found, registered[found])
-        path = self._home.karn / found
+        whole = self._receipts.latest(KarnReport, _NONE).digest if digest is None else self._whole(digest, registered)
+        if whole in registered:
+            return self._fetched(whole, registered[whole])
+        path = self._home.karn / whole
         if not path.is_dir():
             raise ConfigError(
-                f"Karn {found[:12]} is missing: no directory at {path}; `simic karn train` makes it again"
+                f"Karn {whole[:12]} is missing: no directory at {path}; `simic karn train` makes it again"
             )
-        verify(path, self._keyring, found)
-        return KarnChoice(path, found)
+        verify(path, self._keyring, whole)
+        return KarnChoice(path, whole)
 
     def _champion_copy(self) -> KarnChoice:
         """Return the champion of Karn; raise ConfigError if there is none."""

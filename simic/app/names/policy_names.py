@@ -76,10 +76,10 @@ def labelled(home: Home, digest: str, versions: Mapping[str, int] | None = None)
 
 
 def _by_number(versions: Mapping[str, int], number: int, name: str) -> NamedPolicy:
-    for digest, found in versions.items():
-        if found == number:
+    for digest, version in versions.items():
+        if version == number:
             return NamedPolicy(digest, None, _reference(number))
-    known = _listed(f"{MODEL_NAME}/{found}" for found in sorted(versions.values()))
+    known = _listed(f"{MODEL_NAME}/{version}" for version in sorted(versions.values()))
     raise ConfigError(f"{name}: there is no version {number} of {MODEL_NAME}; {_known(known)}")
 
 
@@ -97,9 +97,9 @@ def _folders(home: Home) -> list[str]:
 
 
 def _listed(names: Iterable[str]) -> str:
-    found = list(names)
-    more = f", and {len(found) - MOST_SHOWN} more" if len(found) > MOST_SHOWN else ""
-    return ", ".join(found[:MOST_SHOWN]) + more
+    listed = list(names)
+    more = f", and {len(listed) - MOST_SHOWN} more" if len(listed) > MOST_SHOWN else ""
+    return ", ".join(listed[:MOST_SHOWN]) + more
 
 
 def _known(names: str) -> str:

@@ -137,14 +137,14 @@ class RedisServer:
         pool.disconnect()
         pool.reset()  # those that it made before keep the timeouts that they were made with
         # The C library's own search for a name has no timeout that one could set.
-        found: list[object] = []
-        search = threading.Thread(target=_look_up, args=(self._host, found), name="redis-name", daemon=True)
+        addresses: list[object] = []
+        search = threading.Thread(target=_look_up, args=(self._host, addresses), name="redis-name", daemon=True)
         search.start()
         search.join(left_s)
         if search.is_alive():
             raise redis.TimeoutError(f"no address was found for the name {self._host}")
         pool.connection_kwargs.update({name: min(most, left_s) for name, most in self._timeouts.items()})
-        connect_s = left_s / max(1, len(found))  # redis-py calls each address of the name in turn
+        connect_s = left_s / max(1, len(addresses))  # redis-py calls each address of the name in turn
         pool.connection_kwargs["socket_connect_timeout"] = min(self._timeouts["socket_connect_timeout"], connect_s)
 
     def _silent(self, what: str) -> TransientError:
@@ -233,9 +233,9 @@ def _client(url: str) -> redis.Redis:
     return client
 
 
-def _look_up(host: str, found: list[object]) -> None:
+def _look_up(host: str, addresses: list[object]) -> None:
     with suppress(OSError, UnicodeError):  # connecting says what is wrong with it
-        found += socket.getaddrinfo(host, None, 0, socket.SOCK_STREAM)
+        addresses += socket.getaddrinfo(host, None, 0, socket.SOCK_STREAM)
 
 
 def _exchange(client: redis.Redis, packed: bytes, commands: int) -> list[Any]:

@@ -112,8 +112,8 @@ class DeadLetters:
         def read(client: redis.Redis) -> Any:
             return client.xrevrange(self.key, count=1)
 
-        found = self._server.call(f"read {self.key}", read)
-        return key_of(found[0][0]) if found else (0, 0)
+        entries = self._server.call(f"read {self.key}", read)
+        return key_of(entries[0][0]) if entries else (0, 0)
 
     def _put_back(self, letter: DeadLetter, now: datetime) -> None:
         fields: dict[Any, Any] = {name: value for name, value in letter.fields.items() if name != b"attempt"}

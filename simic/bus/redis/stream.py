@@ -94,8 +94,8 @@ class GroupStream:
         def read(client: redis.Redis) -> Any:
             return client.eval(_READ, 1, self.topic, GROUP, self._consumer, str(self._batch))
 
-        found = self._server.call(f"read {self.topic}", read)
-        return [(entry, dict(zip(flat[::2], flat[1::2], strict=True))) for entry, flat in found]
+        entries = self._server.call(f"read {self.topic}", read)
+        return [(entry, dict(zip(flat[::2], flat[1::2], strict=True))) for entry, flat in entries]
 
     def pending(self) -> Iterator[dict[bytes, int]]:
         """Yield the number of deliveries of each entry that this consumer did not acknowledge, a batch at a time."""
@@ -144,7 +144,7 @@ class GroupStream:
             with client.pipeline(transaction=False) as pipe:
                 for entry in ids:
                     pipe.xrange(self.topic, entry, entry)
-                return [entry for found in pipe.execute() for entry in found]
+                return [entry for reply in pipe.execute() for entry in reply]
 
         return self._server.call(f"read {self.topic}", read)
 

@@ -57,7 +57,7 @@ def listing(folder: Path, abandoned_at: float) -> list[Entrant]:
     Names that begin with a dot or end in a suffix of unfinished copies are unfinished. If such a file has not changed
     since ``abandoned_at`` (seconds since the epoch), it is abandoned and is returned with a fault.
     """
-    found = []
+    entrants = []
     for entry in os.scandir(folder):
         try:
             details = entry.stat(follow_symlinks=False)
@@ -72,8 +72,8 @@ def listing(folder: Path, abandoned_at: float) -> list[Entrant]:
                 fault = "its name is that of a copy in progress, and it has not changed for a day"
             else:
                 fault = _fault(entry, details.st_mode)
-        found.append(Entrant(entry.name, _readable(entry.name), fault))
-    return sorted(found)
+        entrants.append(Entrant(entry.name, _readable(entry.name), fault))
+    return sorted(entrants)
 
 
 def free_name(name: str, *folders: Path) -> str:

@@ -60,17 +60,19 @@ class SpoolHistory:
         """Do nothing: no file stays open."""
 
     def _present(self) -> dict[str, tuple[Path, Entrant]]:
-        found: dict[str, tuple[Path, Entrant]] = {}
+        entrants: dict[str, tuple[Path, Entrant]] = {}
         for folder in self._folders:
             with os_error_as_transient(f"list {folder}"):
                 if folder.is_dir():
-                    found |= {one.source: (folder, one) for one in listing(folder, time.time() - ABANDONED_S)}
-        if len(found) > _MOST_FILES:
+                    entrants |= {
+                        entrant.source: (folder, entrant) for entrant in listing(folder, time.time() - ABANDONED_S)
+                    }
+        if len(entrants) > _MOST_FILES:
             raise ResourceLimitError(
-                f"{self.place}: expected at most {_MOST_FILES} files of policy updates, found {len(found)}; remove "
+                f"{self.place}: expected at most {_MOST_FILES} files of policy updates, found {len(entrants)}; remove "
                 f"old ones from {self._folders[-1]}"
             )
-        return found
+        return entrants
 
 
 def _entries(path: Path, entrant: Entrant) -> Iterator[Entry]:

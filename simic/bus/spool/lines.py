@@ -100,17 +100,17 @@ def read_stream(
 
 
 def _file_blocks(file: BinaryIO, is_packed: bool, budget: _Budget) -> Generator[bytes, None, None]:
-    found = os.fstat(file.fileno())
-    if not stat.S_ISREG(found.st_mode):
+    status = os.fstat(file.fileno())
+    if not stat.S_ISREG(status.st_mode):
         raise OSError(errno.EINVAL, "it is not a regular file")
-    budget.check_file(found.st_size)
-    source = _plain(file, found.st_size)
+    budget.check_file(status.st_size)
+    source = _plain(file, status.st_size)
     with closing(_unpacked(source) if is_packed else source) as blocks:
         yield from blocks
-    if (size := os.fstat(file.fileno()).st_size) != found.st_size:
+    if (size := os.fstat(file.fileno()).st_size) != status.st_size:
         raise _EndError(
             Defect.GIVEN_UP,
-            f"expected {found.st_size} bytes as at the start of reading, found {size}: the file was put into the "
+            f"expected {status.st_size} bytes as at the start of reading, found {size}: the file was put into the "
             "spool before it was whole",
         )
 

@@ -56,8 +56,8 @@ def run_deployment(home: Home, deployment: str, parameters: Mapping[str, object]
             f"{missing} is not running in {home.root}; start the services with `simic up`, then repeat"
         )
     prefect = PrefectApi(api, load_login(home))
-    found = prefect.get(f"deployments/name/{deployment}")
-    run = prefect.post(f"deployments/{found['id']}/create_flow_run", {"parameters": dict(parameters)})
+    registered = prefect.get(f"deployments/name/{deployment}")
+    run = prefect.post(f"deployments/{registered['id']}/create_flow_run", {"parameters": dict(parameters)})
     url = f"{api.removesuffix('/api')}/runs/flow-run/{run['id']}"
     say(f"{deployment}: run {run['id']} at {url}")
     stages: set[str] = set()
@@ -81,8 +81,8 @@ def run_deployment(home: Home, deployment: str, parameters: Mapping[str, object]
 
 def _say_stages(prefect: PrefectApi, run: str, said: set[str], say: Say) -> None:
     """Print each stage once, when it has ended."""
-    found = prefect.post("task_runs/filter", {"flow_runs": {"id": {"any_": [run]}}})
-    ended = [stage for stage in found if stage["state_type"] in FINAL and stage["id"] not in said]
+    task_runs = prefect.post("task_runs/filter", {"flow_runs": {"id": {"any_": [run]}}})
+    ended = [stage for stage in task_runs if stage["state_type"] in FINAL and stage["id"] not in said]
     for stage in sorted(ended, key=lambda stage: str(stage["end_time"])):
         said.add(stage["id"])
         say(f"{stage['name']}: {stage['state_name']} after {stage['total_run_time']:.1f} s")

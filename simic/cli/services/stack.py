@@ -84,8 +84,8 @@ def project_root() -> Path:
 
 def running(home: Home) -> list[ServiceRecord]:
     """Return the live services of this home."""
-    found = (read_record(run_directory(home), name) for name in SERVICES)
-    return [record for record in found if record is not None]
+    records = (read_record(run_directory(home), name) for name in SERVICES)
+    return [record for record in records if record is not None]
 
 
 def healthy_api(home: Home) -> str | None:
@@ -128,10 +128,10 @@ def listen(port: int, option: str = "--port") -> socket.socket:
 def mlflow_page(home: Home, record: ServiceRecord) -> str:
     """Return the page of the runs in a running UI, which knows the number of the experiment."""
     question = f"{record.url}/api/2.0/mlflow/experiments/get-by-name?experiment_name={EXPERIMENT}"
-    found = get_json(question, load_login(home))
-    if found is None:
+    answer = get_json(question, load_login(home))
+    if answer is None:
         raise TransientError(f"{record.name} at {record.url} does not answer; see {record.log}")
-    return runs_page(str(record.url), str(found["experiment"]["experiment_id"]))
+    return runs_page(str(record.url), str(answer["experiment"]["experiment_id"]))
 
 
 def _run(what: str, command: list[str], environment: dict[str, str], cwd: Path) -> str:
@@ -236,8 +236,8 @@ def _worker_up(home: Home, api: str, login: str, say: Say) -> None:
     pool = _prefect("work-pool", "create", POOL, "--type", "process", "--overwrite")
     _run("creating the work pool", pool, environment, root)
     _run("deploying prefect.yaml", _prefect("--no-prompt", "deploy", "--all"), environment, root)
-    found = _run("cleaning up after crashed runs", [sys.executable, "-m", "flows.crashed_runs"], environment, root)
-    for line in found.splitlines():
+    output = _run("cleaning up after crashed runs", [sys.executable, "-m", "flows.crashed_runs"], environment, root)
+    for line in output.splitlines():
         say(line)
     say("starting the worker")
     flags = (
@@ -257,8 +257,10 @@ def _worker_up(home: Home, api: str, login: str, say: Say) -> None:
 def ui_links(home: Home) -> dict[str, str]:
     """Return the variables by which stages link from one UI to the other, for the services that run."""
     names = {MLFLOW_URL_VARIABLE: MLFLOW, PREFECT_URL_VARIABLE: SERVER}
-    found = {variable: read_record(run_directory(home), name) for variable, name in names.items()}
-    return {variable: record.url for variable, record in found.items() if record is not None and record.url is not None}
+    records = {variable: read_record(run_directory(home), name) for variable, name in names.items()}
+    return {
+        variable: record.url for variable, record in records.items() if record is not None and record.url is not None
+    }
 
 
 def _await_all(home: Home, api: str, login: str) -> None:
@@ -275,7 +277,7 @@ def _await_all(home: Home, api: str, login: str) -> None:
 def _has_signed_on(worker: ServiceRecord, prefect: PrefectApi) -> bool:
     """Return whether the worker registered under its own name; the server remembers earlier workers too."""
     known = prefect.post(f"work_pools/{POOL}/workers/filter", {})
-    return any(found["name"] == worker.command[-1] for found in known)
+    return any(registered["name"] == worker.command[-1] for registered in known)
 
 
 def down(home: Home, say: Say) -> list[ServiceRecord]:

@@ -52,7 +52,9 @@ class ExpertController:
             due = {slot: step for slot, step in plan.items() if _is_due(step, epochs[host], horizons[host])}
             planned = {slot: step.index_in(vocabulary) for slot, step in plan.items()}
             blueprints = observations.slots["blueprint"][own].tolist()
-            is_planned = np.array([planned.get(slot) == found for slot, found in enumerate(blueprints)], dtype=bool)
+            is_planned = np.array(
+                [planned.get(slot) == blueprint for slot, blueprint in enumerate(blueprints)], dtype=bool
+            )
             legal = _serving_slots(masks.slot[own], is_planned, due, planned, masks.blueprint[host])
             actions[host] = _first_action(legal, plan, planned)
         return deterministic(actions)

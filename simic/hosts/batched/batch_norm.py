@@ -85,10 +85,10 @@ def pull_norm(g: Tensor, found: Normalised, parts: Sequence[Tensor], hosts: int,
 
 def with_gradients(x: Tensor, parts: Sequence[Tensor]) -> Tensor:
     """Return ``normalised`` with gradients by automatic differentiation, equal to those of ``pull_norm``."""
-    found = normalised(x, parts)
+    normalisation = normalised(x, parts)
     _, _, mean, variance = parts
     result: Tensor = _Following.apply(  # type: ignore[no-untyped-call]
-        found.output, mean, found.mean.detach(), variance, found.variance.detach()
+        normalisation.output, mean, normalisation.mean.detach(), variance, normalisation.variance.detach()
     )
     return result
 

@@ -43,8 +43,8 @@ def product(left: Tensor, right: Tensor, onto: Tensor | None = None, out: Tensor
     """
     if left.shape[0] == 1:  # not len, which would fix the number of samples in a traced graph
         left, right = left.expand(2, -1, -1), right.expand(2, -1, -1)
-        found = product(left, right, None if onto is None else onto.expand(2, -1, -1))[:1]
-        return found if out is None else out.copy_(found)
+        single = product(left, right, None if onto is None else onto.expand(2, -1, -1))[:1]
+        return single if out is None else out.copy_(single)
     if onto is None:
         return torch.bmm(left, right) if out is None else torch.bmm(left, right, out=out)
     return torch.baddbmm(onto, left, right) if out is None else torch.baddbmm(onto, left, right, out=out)

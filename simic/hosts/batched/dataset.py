@@ -58,7 +58,7 @@ class HostDataset:
     ) -> None:
         self.keys, self.recipes, self._trunk, self._pool_of = keys, recipes, trunk, pool_of
         samples = self._samples(DataSplit.TRAIN)
-        self.sample_counts: NDArray[np.int64] = np.array([len(one.labels) for one in samples])
+        self.sample_counts: NDArray[np.int64] = np.array([len(host.labels) for host in samples])
         """[N]: distinct training samples."""
         self.training = TrainingSet(*_stack(samples, SAMPLES), self._stacked_gains(samples, SAMPLES))
         self.validation = self._evaluation_set(DataSplit.VALIDATION)
@@ -67,8 +67,8 @@ class HostDataset:
     def nbytes(self) -> int:
         """Return the bytes of training and validation samples."""
         kept = (self.training, self.validation)
-        gains = (gain for one in kept for gain in one.gains if gain is not None)
-        return sum(tensor.nbytes for tensor in (*gains, *(x for one in kept for x in (one.inputs, one.labels))))
+        gains = (gain for part in kept for gain in part.gains if gain is not None)
+        return sum(tensor.nbytes for tensor in (*gains, *(x for part in kept for x in (part.inputs, part.labels))))
 
     def evaluation_set(self, part: DataSplit) -> EvaluationSet:
         """Return the validation or test samples."""
@@ -110,8 +110,8 @@ class HostDataset:
 
     def _samples(self, part: DataSplit) -> list[HostSamples]:
         return [
-            host_samples(int(key), one, part, self._trunk.inputs, self._pool_of)
-            for key, one in zip(self.keys, self.recipes, strict=True)
+            host_samples(int(key), recipe, part, self._trunk.inputs, self._pool_of)
+            for key, recipe in zip(self.keys, self.recipes, strict=True)
         ]
 
     def _stacked_gains(self, samples: Sequence[HostSamples], rows: int) -> tuple[Tensor | None, ...]:
@@ -119,9 +119,9 @@ class HostDataset:
         gains: list[Tensor | None] = []
         for block in range(len(self._trunk.topology.sites) - 1):
             factor = np.ones((len(samples), rows, 1), dtype=np.float32)
-            for row, one, recipe in zip(factor, samples, self.recipes, strict=True):
+            for row, host, recipe in zip(factor, samples, self.recipes, strict=True):
                 if block in recipe.gain_blocks:
-                    row[: len(one.log_gain), 0] = np.exp(recipe.gain_level + recipe.gain_spread * one.log_gain)
+                    row[: len(host.log_gain), 0] = np.exp(recipe.gain_level + recipe.gain_spread * host.log_gain)
             has_any = any(block in recipe.gain_blocks for recipe in self.recipes)
             gains.append(torch.from_numpy(factor) if has_any else None)
         return tuple(gains)
@@ -144,8 +144,8 @@ def epoch_noise(keys: NDArray[np.int64], slot: int, epoch: int, site: Site) -> N
 def _stack(samples: Sequence[HostSamples], rows: int) -> tuple[Tensor, Tensor]:
     inputs = np.zeros((len(samples), rows, *samples[0].inputs.shape[1:]), dtype=np.float32)
     labels = np.zeros((len(samples), rows), dtype=np.int64)
-    for index, one in enumerate(samples):
-        inputs[index, : len(one.labels)], labels[index, : len(one.labels)] = one.inputs, one.labels
+    for index, host in enumerate(samples):
+        inputs[index, : len(host.labels)], labels[index, : len(host.labels)] = host.inputs, host.labels
     return torch.from_numpy(inputs), torch.from_numpy(labels)
 
 

@@ -56,7 +56,12 @@ class BatchedHosts:
         scales = np.array([recipe.layer_scales for recipe in recipes], dtype=np.float32)
         self.weights = initial_weights(self.trunk, self.keys, scales)
         self.momentum = HostWeights.zeros(len(hosts), [part.shape for part in self.trunk.parts])
-        sizes = [one.parameters(site) for one in blueprints for site in self.topology.sites if one.suits(site)]
+        sizes = [
+            blueprint.parameters(site)
+            for blueprint in blueprints
+            for site in self.topology.sites
+            if blueprint.suits(site)
+        ]
         self.seeds = SeedStore.zeros(len(hosts), len(self.topology.sites), max([1, *sizes]))
 
     def layers(self) -> dict[str, NDArray[Any]]:

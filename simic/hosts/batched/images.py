@@ -179,7 +179,7 @@ def _grey_parts(pictures: NDArray[Any], path: Path) -> Iterator[NDArray[np.float
 
 def _read_folder(path: Path) -> Album:
     files, classes = [], []
-    for folder in sorted(one for one in path.iterdir() if one.is_dir() and not one.name.startswith(".")):
+    for folder in sorted(entry for entry in path.iterdir() if entry.is_dir() and not entry.name.startswith(".")):
         for file in sorted(folder.iterdir()):
             if file.suffix.lower() in _SUFFIXES and not file.name.startswith("."):
                 files.append(file)
@@ -225,10 +225,10 @@ def load_pictures(path: str) -> Pictures:
     root = Path(path)
     try:
         watched = sorted(root.glob("*/*")) if root.is_dir() else [root]
-        stats = [one.stat() for one in watched if one.exists()]
+        stats = [file.stat() for file in watched if file.exists()]
     except (OSError, ValueError) as error:
         raise DatasetError(f"pictures: {path[:80]!r} cannot be read: {error}") from error
-    return _load(path, tuple((one.st_mtime_ns, one.st_size, one.st_ino) for one in stats))
+    return _load(path, tuple((status.st_mtime_ns, status.st_size, status.st_ino) for status in stats))
 
 
 def pool_source(path: str | None) -> PoolOf | None:
@@ -270,7 +270,7 @@ def _load(path: str, _seen: tuple[tuple[int, int, int], ...]) -> Pictures:
 
 def _different(album: Album, labels: np.ndarray[tuple[int], np.dtype[np.int64]]) -> dict[bytes, int]:
     """Return content hash -> index, ordered by hash; of equal pictures the one with the lowest label."""
-    hashed = (hashlib.sha256(one.tobytes()).digest() for one in album.images.astype("<f4"))
+    hashed = (hashlib.sha256(image.tobytes()).digest() for image in album.images.astype("<f4"))
     rows = sorted(zip(hashed, labels.tolist(), range(len(labels)), strict=True), reverse=True)
-    found = {name: index for name, _, index in rows}
-    return dict(sorted(found.items()))
+    indices = {name: index for name, _, index in rows}
+    return dict(sorted(indices.items()))

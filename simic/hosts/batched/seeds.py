@@ -205,7 +205,7 @@ def _slot_seeds(
     source, target, scale = (np.concatenate(column) for column in zip(*rows, strict=True))
     return SlotSeeds(
         tuple(groups),
-        [len(one[0]) for one in rows],
+        [len(columns[0]) for columns in rows],
         torch.from_numpy(source),
         torch.from_numpy(target),
         torch.from_numpy(scale),

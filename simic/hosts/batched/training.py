@@ -48,7 +48,7 @@ class EpochBatches(NamedTuple):
             self.inputs[index],
             self.targets[index],
             tuple(None if gain is None else gain[index] for gain in self.gains),
-            tuple([None if one is None else one[index] for one in row] for row in drawn),
+            tuple([None if noise is None else noise[index] for noise in row] for row in drawn),
         )
 
 
@@ -124,7 +124,7 @@ class _Epoch:
         rows = per_row(self.trunk, self.weights, self.packed.layout)
         logits, own = self.trunk.backpropagate(rows, self.packed, batch, self.gradient)
         if own:
-            torch.cat([one.view(-1) for one in own], out=self.seed_gradient)
+            torch.cat([gradient.view(-1) for gradient in own], out=self.seed_gradient)
             self._count_seeds()
         return logits
 

@@ -166,7 +166,7 @@ class AttachedHost:
             if seed is not None and seed.learns:
                 delattr(self.host.module, f"{SEED_PREFIX}{slot}")
                 group = self._group(slot)
-                group["params"] = [one for one in group["params"] if one is not seed.parameters]
+                group["params"] = [parameter for parameter in group["params"] if parameter is not seed.parameters]
                 self._optimiser.state.pop(seed.parameters, None)
 
     def is_clear(self) -> NDArray[np.bool_]:
@@ -205,7 +205,11 @@ class AttachedHost:
     def is_finite(self) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
         mine = {id(seed.parameters) for seed in self.seeds.values()}
         # A parameter that nothing trains may hold infinities on purpose, as a mask does.
-        own = [one for one in self.host.module.parameters() if one.requires_grad and id(one) not in mine]
+        own = [
+            parameter
+            for parameter in self.host.module.parameters()
+            if parameter.requires_grad and id(parameter) not in mine
+        ]
         good = all(bool(tensor.isfinite().all()) for tensor in self._with_state(own))
         seeds = np.ones((1, len(self.topology.sites)), dtype=bool)
         for slot, seed in self.seeds.items():
@@ -214,7 +218,7 @@ class AttachedHost:
 
     def memory(self) -> Memory:
         own = list(self.host.module.parameters())
-        size = sum(one.nbytes for one in [*self._with_state(own), *self.host.module.buffers()])
+        size = sum(tensor.nbytes for tensor in [*self._with_state(own), *self.host.module.buffers()])
         return Memory(self.host.sample_bytes, size, snapshot=size)
 
     def snapshot(self) -> Snapshot:
@@ -226,9 +230,11 @@ class AttachedHost:
         return self._snapshot
 
     def _take_snapshot(self, snapshot: Snapshot) -> None:
-        snapshot.tensors = {name: one.detach().clone() for name, one in self._tensors().items()}
+        snapshot.tensors = {name: tensor.detach().clone() for name, tensor in self._tensors().items()}
         state = self._optimiser.state
-        snapshot.optimiser = {one: copied_state(state[one]) for one in self._trained() if one in state}
+        snapshot.optimiser = {
+            parameter: copied_state(state[parameter]) for parameter in self._trained() if parameter in state
+        }
 
     @torch.no_grad()
     def restore(self, snapshot: Snapshot, rows: NDArray[np.bool_]) -> None:
@@ -239,15 +245,15 @@ class AttachedHost:
             # An expanded buffer cannot be written to, so no training has changed it.
             if name in tensors and not is_expanded(tensors[name]):
                 tensors[name].copy_(value)
-        for one in self._trained():
-            self._optimiser.state.pop(one, None)
-            if one in snapshot.optimiser:
-                self._optimiser.state[one] = copied_state(snapshot.optimiser[one])
+        for parameter in self._trained():
+            self._optimiser.state.pop(parameter, None)
+            if parameter in snapshot.optimiser:
+                self._optimiser.state[parameter] = copied_state(snapshot.optimiser[parameter])
 
     def clear_momentum(self, rows: NDArray[np.bool_]) -> None:
         if rows[0]:
-            for one in self._trained():
-                self._optimiser.state.pop(one, None)
+            for parameter in self._trained():
+                self._optimiser.state.pop(parameter, None)
 
     # During an epoch
 
@@ -282,7 +288,7 @@ class AttachedHost:
     def note(self, logits: Tensor, labels: Tensor, loss: Tensor) -> None:
         """Count a training batch, which ``check_batch`` passed, and the loss that is about to be minimised."""
         batch, self._latest = cast(KeptPass, self._latest), None
-        if (self._scale or self._waiting) and all(one.grad is None for one in self.host.trained.values()):
+        if (self._scale or self._waiting) and all(parameter.grad is None for parameter in self.host.trained.values()):
             self._forget()  # the owner cleared the gradients of a batch without a step
         self._sums.add(logits, labels)
         self._seen += len(labels)
@@ -337,10 +343,10 @@ class AttachedHost:
             layer = module.get_submodule(hook.name)
             handles.append(layer.register_forward_hook(partial(self._pass_layer, hook)))
         for hook in self.host.layout.hooks:
-            for name, one in module.get_submodule(hook.name).named_parameters(prefix=hook.name):
-                if one.requires_grad:
+            for name, parameter in module.get_submodule(hook.name).named_parameters(prefix=hook.name):
+                if parameter.requires_grad:
                     keep = partial(self._keep_layer_norm, name)
-                    handles.append(one.register_post_accumulate_grad_hook(keep))  # type: ignore[no-untyped-call]
+                    handles.append(parameter.register_post_accumulate_grad_hook(keep))  # type: ignore[no-untyped-call]
 
     def _see_pass(self, module: nn.Module, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
         # Within a backward pass, a checkpoint of the whole module computes the latest pass again.
@@ -388,7 +394,7 @@ class AttachedHost:
 
     def _before_step(self, optimiser: Optimizer, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
         """Take the gradient norms of a step, and give seeds that learn alone their gradients."""
-        if any(one is not None for one in (*arguments[1:], *named.values())):  # the first is the optimiser itself
+        if any(given is not None for given in (*arguments[1:], *named.values())):  # the first is the optimiser itself
             raise ConfigError(
                 f"{self._who}: a step with a closure computes the loss too late; call backward, then step()"
             )
@@ -466,13 +472,13 @@ class AttachedHost:
         return {**dict(self.host.module.named_parameters()), **dict(self.host.module.named_buffers())}
 
     def _trained(self) -> Iterator[Tensor]:
-        return (one for group in self._optimiser.param_groups for one in group["params"])
+        return (parameter for group in self._optimiser.param_groups for parameter in group["params"])
 
     def _with_state(self, parameters: Sequence[Tensor]) -> Iterator[Tensor]:
         """Yield parameters and their optimiser state."""
-        for one in parameters:
-            yield one
-            state = self._optimiser.state.get(one, {})
+        for parameter in parameters:
+            yield parameter
+            state = self._optimiser.state.get(parameter, {})
             yield from (value for value in state.values() if isinstance(value, Tensor))
 
     @contextmanager

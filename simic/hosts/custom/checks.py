@@ -29,8 +29,8 @@ def check_host(host: ModuleHost, who: str) -> None:
         DatasetError: for invalid samples.
     """
     if not isinstance(host, ModuleHost) or not isinstance(host.module, nn.Module):
-        found = type(getattr(host, "module", host)).__name__
-        raise ConfigError(f"{who}: `host` must return a ModuleHost around a torch.nn.Module, found {found}")
+        kind = type(getattr(host, "module", host)).__name__
+        raise ConfigError(f"{who}: `host` must return a ModuleHost around a torch.nn.Module, found {kind}")
     for name, at_most in (("batch", 2**20), ("learning_rate", math.inf), ("clip_norm", math.inf)):
         value = getattr(host, name)
         if not 0 < value < at_most:
@@ -38,8 +38,8 @@ def check_host(host: ModuleHost, who: str) -> None:
     if not 0 <= host.momentum < 1:
         raise ConfigError(f"{who}: momentum must lie in [0, 1), found {host.momentum}")
     if host.optimizer is not None and (host.learning_rate, host.momentum) != _OF_SGD:
-        found = f"learning_rate {host.learning_rate} and momentum {host.momentum} beside an optimizer"
-        raise ConfigError(f"{who}: found {found}, which has its own; set them where it is made, not in the host")
+        settings = f"learning_rate {host.learning_rate} and momentum {host.momentum} beside an optimizer"
+        raise ConfigError(f"{who}: found {settings}, which has its own; set them where it is made, not in the host")
     if not any(parameter.requires_grad for parameter in host.module.parameters()):
         raise ConfigError(f"{who}: the module has no parameter to train")
     for name, tensor in [*host.module.named_parameters(), *host.module.named_buffers()]:
@@ -120,9 +120,9 @@ def check_samples(samples: Samples, where: str) -> None:
     """Raise DatasetError unless ``samples`` are finite inputs with labels of a task, which are not all alike."""
     inputs, labels = samples
     if not isinstance(inputs, Tensor) or not isinstance(labels, Tensor):
-        found = type(inputs).__name__, type(labels).__name__
+        kinds = type(inputs).__name__, type(labels).__name__
         hint = f"; {SEVERAL_INPUTS}" if isinstance(inputs, (tuple, list, dict)) else ""
-        raise DatasetError(f"{where}: inputs and labels must be tensors, found {found[0]} and {found[1]}{hint}")
+        raise DatasetError(f"{where}: inputs and labels must be tensors, found {kinds[0]} and {kinds[1]}{hint}")
     if labels.dim() == 0 or not len(labels) or inputs.dim() == 0 or not len(inputs):
         raise DatasetError(f"{where}: expected at least one sample, found none")
     if len(inputs) != len(labels):
@@ -133,5 +133,5 @@ def check_samples(samples: Samples, where: str) -> None:
     task_of(labels, where)
     known = labels[labels != IGNORED]
     if not labels.is_floating_point() and bool((known == known[:1]).all()):
-        found = f"are {int(known[0])}" if len(known) else f"are {IGNORED}, which counts for none"
-        raise DatasetError(f"{where}: expected at least two classes, all {len(labels)} labels {found}")
+        problem = f"are {int(known[0])}" if len(known) else f"are {IGNORED}, which counts for none"
+        raise DatasetError(f"{where}: expected at least two classes, all {len(labels)} labels {problem}")

@@ -231,15 +231,15 @@ def forked_rng(device: torch.device) -> Iterator[None]:
 def generator_states(device: torch.device) -> tuple[Tensor, ...]:
     """Return the states of the generators that ``forked_rng`` restores: of the CPU, and of the device."""
     module = torch.get_device_module(device)
-    return (torch.get_rng_state(), *(module.get_rng_state(one) for one in _with_generator(device)))
+    return (torch.get_rng_state(), *(module.get_rng_state(accelerator) for accelerator in _with_generator(device)))
 
 
 def set_generator_states(device: torch.device, states: Sequence[Tensor]) -> None:
     """Set the generators to states from ``generator_states``."""
     module = torch.get_device_module(device)
     torch.set_rng_state(states[0])
-    for one, state in zip(_with_generator(device), states[1:], strict=True):
-        module.set_rng_state(state, one)
+    for accelerator, state in zip(_with_generator(device), states[1:], strict=True):
+        module.set_rng_state(state, accelerator)
 
 
 def _with_generator(device: torch.device) -> list[torch.device]:

@@ -47,7 +47,7 @@ class CustomHost:
     @property
     def trained(self) -> dict[str, nn.Parameter]:
         """Return the trainable parameters by name."""
-        return {name: one for name, one in self.module.named_parameters() if one.requires_grad}
+        return {name: parameter for name, parameter in self.module.named_parameters() if parameter.requires_grad}
 
     @property
     def task(self) -> Task:
@@ -101,7 +101,9 @@ class CustomHost:
 
     def weight_norms(self) -> list[float]:
         """Return the norm of each layer's weights, [L], without those that hold infinities on purpose, as masks do."""
-        norms = {name: (norm_of(one), one.requires_grad) for name, one in self.module.named_parameters()}
+        norms = {
+            name: (norm_of(parameter), parameter.requires_grad) for name, parameter in self.module.named_parameters()
+        }
         return self.layer_norms({name: norm for name, (norm, learns) in norms.items() if learns or isfinite(norm)})
 
     def is_finite(self) -> bool:
@@ -147,7 +149,9 @@ def build_host(family: ModuleFamily, key: int, who: str, *, with_readers: bool =
         module.register_forward_hook(lambda _module, _arguments, output: logits(output))
     layout = inspect_module(module, spec, key, who, with_readers=with_readers)
     check_labels(parts_of(spec), layout.topology.classes, who)
-    momentum = {name: torch.zeros_like(one) for name, one in module.named_parameters() if one.requires_grad}
+    momentum = {
+        name: torch.zeros_like(parameter) for name, parameter in module.named_parameters() if parameter.requires_grad
+    }
     return CustomHost(key, spec, module, layout, momentum)
 
 

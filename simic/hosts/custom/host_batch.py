@@ -52,7 +52,7 @@ def make_custom_hosts(hosts: Sequence[HostIdentity], blueprints: Sequence[Bluepr
     """
     names = [f"family {host.family!r}, host {host.key}" for host in hosts]
     # Without a widening blueprint, hosts may differ in what reads their layers, such as hidden widths of blocks.
-    widens = any(one.is_widening for one in blueprints)
+    widens = any(blueprint.is_widening for blueprint in blueprints)
     built = [
         build_host(load_module_family(host.family), host.key, who, with_readers=widens)
         for host, who in zip(hosts, names, strict=True)
@@ -79,7 +79,12 @@ class CustomHosts:
         """Take hosts of one layout."""
         self.hosts, self.blueprints = list(hosts), blueprints
         self.topology = self.hosts[0].layout.topology
-        sizes = [one.parameters(site) for one in blueprints for site in self.topology.sites if one.suits(site)]
+        sizes = [
+            blueprint.parameters(site)
+            for blueprint in blueprints
+            for site in self.topology.sites
+            if blueprint.suits(site)
+        ]
         self.seeds = SeedStore.zeros(len(hosts), len(self.topology.sites), max([1, *sizes]))
 
     def layers(self) -> dict[str, NDArray[Any]]:
@@ -152,7 +157,7 @@ class CustomHosts:
         return np.array([host.is_finite() for host in self.hosts]), finite_rows(self.seeds, 2)
 
     def memory(self) -> Memory:
-        parameters = sum(host.state_bytes for host in self.hosts) + sum(one.nbytes for one in self.seeds)
+        parameters = sum(host.state_bytes for host in self.hosts) + sum(array.nbytes for array in self.seeds)
         return Memory(sum(host.sample_bytes for host in self.hosts), parameters, snapshot=parameters)
 
     def snapshot(self) -> Snapshot:

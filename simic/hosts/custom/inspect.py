@@ -103,10 +103,10 @@ def inspect_module(
 
 def layer_columns(hosts: Sequence[Sequence[Layer]]) -> dict[str, NDArray[Any]]:
     """Return the constant columns of the layers of N hosts, as ``HostBatch.layers`` has them."""
-    widths = [[np.nan if one.hidden_width is None else one.hidden_width for one in row] for row in hosts]
+    widths = [[np.nan if layer.hidden_width is None else layer.hidden_width for layer in row] for row in hosts]
     return {
         "hidden_width": np.array(widths, dtype=np.float64),
-        "is_linear": np.array([[one.is_linear or one.kind is LayerKind.HEAD for one in row] for row in hosts]),
+        "is_linear": np.array([[layer.is_linear or layer.kind is LayerKind.HEAD for layer in row] for row in hosts]),
     }
 
 
@@ -179,7 +179,7 @@ def _check_logits(logits: Any, labels: Tensor, who: str) -> None:
 
 
 def _outlets(layers: Sequence[Layer], outputs: Sequence[Tensor], who: str) -> tuple[LayerHook, ...]:
-    found: list[LayerHook] = []
+    hooks: list[LayerHook] = []
     slots = 0
     for layer, output in zip(layers, outputs, strict=True):
         axis = layer.feature_axis
@@ -195,9 +195,9 @@ def _outlets(layers: Sequence[Layer], outputs: Sequence[Tensor], who: str) -> tu
         axis %= output.dim()
         shape = tuple(output.shape[1:])
         site = Site(shape[axis - 1], shape[: axis - 1] + shape[axis:])
-        found.append(LayerHook(layer.name, axis, shape, slots if layer.has_slot else None, site))
+        hooks.append(LayerHook(layer.name, axis, shape, slots if layer.has_slot else None, site))
         slots += layer.has_slot
-    return tuple(found)
+    return tuple(hooks)
 
 
 def _with_readers(
@@ -205,7 +205,7 @@ def _with_readers(
 ) -> tuple[LayerHook, ...]:
     """Return the hooks of slots with what a widening seed needs, where that could be found."""
     runs = stable_runs([seen.leaf_runs for seen in passes])
-    found = list(hooks)
+    completed = list(hooks)
     for index, hook in enumerate(hooks):
         inputs = {seen.inputs[index] for seen in passes}
         read = next(iter(inputs)) if len(inputs) == 1 else None
@@ -216,9 +216,9 @@ def _with_readers(
         targets = [target for start, target in edges if start == index]
         if targets and (not hook.site.space or len(source) == len(hook.site.space) <= 2):
             places = tuple(_reader(module, hooks, index, target, runs, passes[0]) for target in targets)
-            site = hook.site._replace(source=(*source, read[axis - 1]), readers=tuple(one.reader for one in places))
-            found[index] = hook._replace(site=site, input_axis=axis, readers=places)
-    return tuple(found)
+            site = hook.site._replace(source=(*source, read[axis - 1]), readers=tuple(place.reader for place in places))
+            completed[index] = hook._replace(site=site, input_axis=axis, readers=places)
+    return tuple(completed)
 
 
 def _reader(
@@ -228,7 +228,7 @@ def _reader(
     state = id(seen.leaves[index])
     site = hooks[index].site
     place = reader_of(
-        module, hooks[target].name, runs, lambda one: state in _leaves_behind(one), site.width, site.space
+        module, hooks[target].name, runs, lambda output: state in _leaves_behind(output), site.width, site.space
     )
     return place or output_reader(hooks[target].name, hooks[target].shape, hooks[target].axis)
 
@@ -248,7 +248,7 @@ def _edges(seen: _Pass) -> tuple[tuple[int, int], ...]:
 
 def _leaves_behind(output: Tensor) -> set[int]:
     """Return ids of the tensors at which the autograd graph of ``output`` ends, without computing gradients."""
-    found: set[int] = set()
+    ids: set[int] = set()
     seen: set[Any] = set()
     waiting = [output.grad_fn]
     while waiting:
@@ -256,6 +256,6 @@ def _leaves_behind(output: Tensor) -> set[int]:
         if node is None or node in seen:
             continue
         seen.add(node)
-        found.add(id(getattr(node, "variable", None)))
+        ids.add(id(getattr(node, "variable", None)))
         waiting += [other for other, _ in node.next_functions]
-    return found
+    return ids

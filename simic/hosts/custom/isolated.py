@@ -64,9 +64,9 @@ def cloned(value: Any, least: torch.dtype | None = None) -> Any:
         copy = value.detach().clone()
         return copy.to(least) if is_short and value.is_floating_point() else copy
     if isinstance(value, dict):
-        return {name: cloned(one, least) for name, one in value.items()}
+        return {name: cloned(element, least) for name, element in value.items()}
     if isinstance(value, (tuple, list)):
-        copies = [cloned(one, least) for one in value]
+        copies = [cloned(element, least) for element in value]
         return type(value)(*copies) if hasattr(value, "_fields") else type(value)(copies)
     return value
 

@@ -39,7 +39,7 @@ class OptimisedHosts:
         Raises:
             ConfigError: if a blueprint widens, or a layer or an optimiser cannot be used.
         """
-        if any(one.is_widening for one in blueprints):
+        if any(blueprint.is_widening for blueprint in blueprints):
             raise ConfigError(
                 f"{names[0]}: widening seeds learn with SGD only; leave them out of the family's blueprints, or leave "
                 "out optimizer"

@@ -30,11 +30,11 @@ def group_of(optimiser: Optimizer, module: nn.Module, hook: LayerHook, who: str)
             f"{who}: a {type(optimiser).__name__} takes no hooks of its steps; give the optimiser that it wraps, such "
             "as its attribute `optimizer`"
         ) from error
-    own = {id(one) for one in module.get_submodule(hook.name).parameters()}
-    known = {id(one) for one in module.parameters()}
+    own = {id(parameter) for parameter in module.get_submodule(hook.name).parameters()}
+    known = {id(parameter) for parameter in module.parameters()}
     for wanted in (own, known):
         for index, group in enumerate(optimiser.param_groups):
-            if any(id(one) in wanted for one in group["params"]):
+            if any(id(parameter) in wanted for parameter in group["params"]):
                 return index
     raise ConfigError(f"{who}: the optimiser trains no parameter of the module; make it from model.parameters()")
 
@@ -42,7 +42,9 @@ def group_of(optimiser: Optimizer, module: nn.Module, hook: LayerHook, who: str)
 def describe(optimiser: Optimizer) -> str:
     """Return class and settings of an optimiser, and the numbers of parameters in its groups, as JSON."""
     kind = type(optimiser)
-    groups = [{**group, "params": [one.numel() for one in group["params"]]} for group in optimiser.param_groups]
+    groups = [
+        {**group, "params": [parameter.numel() for parameter in group["params"]]} for group in optimiser.param_groups
+    ]
     return json.dumps([f"{kind.__module__}.{kind.__qualname__}", groups], sort_keys=True, default=repr)
 
 
@@ -65,7 +67,7 @@ def complete_momentum(optimiser: Optimizer, parameter: Tensor) -> None:
     if parameter.grad is None or "momentum_buffer" in optimiser.state.get(parameter, {}):
         return
     for group in optimiser.param_groups:
-        if group.get("fused") and group.get("momentum") and any(one is parameter for one in group["params"]):
-            buffers = [optimiser.state.get(one, {}).get("momentum_buffer") for one in group["params"]]
+        if group.get("fused") and group.get("momentum") and any(member is parameter for member in group["params"]):
+            buffers = [optimiser.state.get(member, {}).get("momentum_buffer") for member in group["params"]]
             if any(buffer is not None for buffer in buffers):
                 optimiser.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)

@@ -42,9 +42,9 @@ def plain_seed(blueprint: Blueprint, parameters: nn.Parameter, alpha: float, hoo
         with torch.no_grad():
             torch.testing.assert_close(module(turned), grow(parameters, turned), equal_nan=True)
     except (RuntimeError, AssertionError) as error:
-        found = str(error).partition("\n")[0].rstrip(".!")
+        cause = str(error).partition("\n")[0].rstrip(".!")
         raise ConfigError(
-            f"the seed behind {hook.name!r}: expected a graph of tensor operations with equal outputs, found: {found}. "
+            f"the seed behind {hook.name!r}: expected a graph of tensor operations with equal outputs, found: {cause}. "
             f"Let delta of its blueprint ({type(blueprint).__name__}) compute with tensors alone, for any number of "
             "samples"
         ) from error

@@ -113,11 +113,11 @@ def _extent(space: Shape, width: int, inputs: int) -> Shape:
 def _convolution_reader(name: str, leaf: nn.Conv1d | nn.Conv2d, read: Shape) -> Attachment | None:
     size, stride, dilation = leaf.kernel_size, leaf.stride, leaf.dilation
     if leaf.padding == "same":
-        spans = [step * (one - 1) for one, step in zip(size, dilation, strict=True)]
+        spans = [step * (length - 1) for length, step in zip(size, dilation, strict=True)]
         if any(span % 2 for span in spans):
             return None
         padding: Sequence[Any] = [span // 2 for span in spans]
     else:
         padding = [0] * len(size) if leaf.padding == "valid" else leaf.padding
-    windows = tuple(Window(*one) for one in zip(size, stride, padding, dilation, strict=True))
+    windows = tuple(Window(*axis) for axis in zip(size, stride, padding, dilation, strict=True))
     return Attachment(name, 1, Reader(leaf.out_channels, read[1:], windows))

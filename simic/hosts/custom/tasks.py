@@ -86,7 +86,9 @@ class Task(NamedTuple):
         counts = flat != IGNORED
         likelihood, hits = score_logits(output.flatten(0, -2), flat.where(counts, flat.new_zeros(())))
         nothing = likelihood.new_zeros(())
-        return torch.stack([one.where(counts, nothing).sum() for one in (likelihood, hits, torch.ones_like(hits))])
+        return torch.stack(
+            [values.where(counts, nothing).sum() for values in (likelihood, hits, torch.ones_like(hits))]
+        )
 
     def largest_share(self, output: Tensor) -> float:
         """Return the share of samples or positions with the most frequent class, or whether all numbers are equal."""

@@ -57,13 +57,13 @@ def text_digest() -> str:
 def _corpus() -> dict[DataSplit, tuple[NDArray[np.int64], NDArray[np.int64]]]:
     """Return the symbols of each split, and the places at which a window and its label lie within one paragraph."""
     own: dict[DataSplit, list[str]] = {part: [] for part in DataSplit}
-    for digest, paragraph in sorted((hashlib.sha256(one.encode()).digest(), one) for one in _paragraphs()):
+    for digest, paragraph in sorted((hashlib.sha256(text.encode()).digest(), text) for text in _paragraphs()):
         share = next(number for number, end in enumerate(_SHARES) if digest[0] % _SHARES[-1] < end)
         own[DataSplit(share)].append(paragraph)
-    found = {part: _encoded(paragraphs) for part, paragraphs in own.items()}
-    if any(not len(starts) for _, starts in found.values()):
+    corpus = {part: _encoded(paragraphs) for part, paragraphs in own.items()}
+    if any(not len(starts) for _, starts in corpus.values()):
         raise DatasetError(f"{_MODULE}: expected paragraphs for every split, found {sum(map(len, own.values()))}")
-    return found
+    return corpus
 
 
 def _paragraphs() -> set[str]:
@@ -81,7 +81,7 @@ def _spelled(character: str) -> str:
 
 
 def _encoded(paragraphs: list[str]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    symbols = np.array([_ALPHABET.index(one) for paragraph in paragraphs for one in paragraph], dtype=np.int64)
+    symbols = np.array([_ALPHABET.index(symbol) for paragraph in paragraphs for symbol in paragraph], dtype=np.int64)
     ends = np.cumsum([len(paragraph) for paragraph in paragraphs])
     starts = [np.arange(end - len(paragraph), end - LENGTH) for end, paragraph in zip(ends, paragraphs, strict=True)]
     return symbols, np.concatenate([np.empty(0, dtype=np.int64), *starts])
@@ -90,5 +90,5 @@ def _encoded(paragraphs: list[str]) -> tuple[NDArray[np.int64], NDArray[np.int64
 @cache
 def _kinds() -> NDArray[np.int64]:
     """Return the kind of every symbol."""
-    kinds = [0 if one in _VOWELS else 1 if one.isalpha() else 2 if one == " " else 3 for one in _ALPHABET]
+    kinds = [0 if symbol in _VOWELS else 1 if symbol.isalpha() else 2 if symbol == " " else 3 for symbol in _ALPHABET]
     return np.array(kinds, dtype=np.int64)

@@ -32,7 +32,7 @@ __all__ = ["TRUNK", "NormedTrunk", "normed", "with_norms"]
 def with_norms(parts: Sequence[TrunkPart]) -> tuple[TrunkPart, ...]:
     """Return the parts of a plain trunk, stem, blocks and head, with a normalisation behind each block's weights."""
     stem, *blocks, head = parts
-    middle = [one for part in blocks for one in (part, *norm_parts(part.shape[-1], part.layer, part.depth))]
+    middle = [element for part in blocks for element in (part, *norm_parts(part.shape[-1], part.layer, part.depth))]
     return (stem, *middle, head)
 
 
@@ -52,9 +52,9 @@ class NormedTrunk(PlainTrunk):
 
     def enter(self, index: int, parts: Sequence[Tensor], x: Tensor, out: Tensor) -> Block:
         matrix, *norm = self.parts_of(index, parts)
-        found = normalised(product(x, matrix), norm)
-        out.copy_(found.output).relu_()
-        return _Block(x, matrix, found, norm)
+        normalisation = normalised(product(x, matrix), norm)
+        out.copy_(normalisation.output).relu_()
+        return _Block(x, matrix, normalisation, norm)
 
 
 class _Block(NamedTuple):

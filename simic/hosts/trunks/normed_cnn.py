@@ -52,10 +52,10 @@ class NormedCnnTrunk(PlainCnnTrunk):
         kernel, *norm = self.parts_of(index, parts)
         padded, bands = pad(x), band_matrices(kernel, x.shape[3])
         rows = meet(padded, bands)
-        found = normalised(_by_channel(rows, x), norm)
-        z = by_sample(found.output.view(rows.shape), x.shape[1], x.shape[3])
+        normalisation = normalised(_by_channel(rows, x), norm)
+        z = by_sample(normalisation.output.view(rows.shape), x.shape[1], x.shape[3])
         out.copy_(z).relu_()
-        return _Block(padded, bands, z, found, norm)
+        return _Block(padded, bands, z, normalisation, norm)
 
 
 def _by_channel(rows: Tensor, x: Tensor) -> Tensor:

@@ -89,9 +89,9 @@ class Curriculum:
                 f"the snapshot does not say how hard the hosts of {len(unknown)} of {len(rows)} episodes are: curate "
                 "again, or set train.curriculum.enabled to false"
             )
-        while not len(found := rows[difficulty <= self._config.limits[self.state.stage]]) and len(rows):
+        while not len(allowed := rows[difficulty <= self._config.limits[self.state.stage]]) and len(rows):
             self._move(passed_over(self.state, self._config))
-        return found
+        return allowed
 
     def metrics(self, errors: Tensor, valid: Tensor, scale: float) -> dict[str, Tensor]:
         """Return the metrics of a batch, from the errors [T, B] of its values in points; ``record`` reads them."""

@@ -137,12 +137,12 @@ def _squares(
         actions = torch.from_numpy(heads.sample(output, states.slot_ptr, masks, uniforms, 0.0).actions)
         return heads.log_prob(output, states.slot_ptr, masks, actions.to(states.slot_ptr.device), 0.0).joint
 
-    found = squared_gradient_sums(network, log_probs, lambda layer: pointers[_node_of(layer)])
+    squares = squared_gradient_sums(network, log_probs, lambda layer: pointers[_node_of(layer)])
     expected = {name for name, _ in network.named_parameters() if not name.startswith(_FREE)}
-    if set(found) != expected:
+    if set(squares) != expected:
         raise ContractError(f"squared gradients: expected those of {len(expected)} parameters, found other names "
-                            f"{sorted(expected ^ set(found))[:5]}")  # fmt: skip
-    return found
+                            f"{sorted(expected ^ set(squares))[:5]}")  # fmt: skip
+    return squares
 
 
 def _node_of(layer: str) -> str:

@@ -54,9 +54,9 @@ def start_anchor(
         ContractError: if the file is malformed, or a round's policy has none.
     """
     weights = deciding_parameters(network)
-    found = read_memory(path, weights)
-    if found is not None:
-        return found.held if is_continuation else Anchor(weights, found.fisher)
+    memory = read_memory(path, weights)
+    if memory is not None:
+        return memory.held if is_continuation else Anchor(weights, memory.fisher)
     if is_continuation:
         raise ContractError(
             f"{path / _NAME} is missing: expected it of a round with train.ewc.weight {config.weight}; begin the run "
@@ -124,7 +124,7 @@ def _parts(*, is_held: bool) -> tuple[str, ...]:
 
 
 def _part(path: Path, tensors: Mapping[str, Tensor], part: str, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    found = {}
+    values = {}
     for name, weight in weights.items():
         value = tensors.get(f"{part}/{name}")
         if value is None or value.shape != weight.shape or value.dtype != weight.dtype:
@@ -132,5 +132,5 @@ def _part(path: Path, tensors: Mapping[str, Tensor], part: str, weights: Mapping
         is_fisher = part != _HELD_WEIGHTS
         if not bool(value.isfinite().all()) or (is_fisher and bool((value < 0).any())):
             raise ContractError(f"{path}: {part}/{name} has values that are not finite{' or below 0' * is_fisher}")
-        found[name] = value
-    return found
+        values[name] = value
+    return values

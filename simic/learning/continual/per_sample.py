@@ -94,10 +94,10 @@ def _sums(call: _Call, gradient: Tensor, ptr: Tensor) -> dict[str, Tensor]:
     if isinstance(call.layer, nn.LayerNorm):
         shape = tuple(call.layer.normalized_shape)
         per_row["weight"] = gradient * functional.layer_norm(call.inputs, shape, eps=call.layer.eps)
-        found = {kind: _by_sample(rows, ptr).square().sum(0) for kind, rows in per_row.items()}
+        sums = {kind: _by_sample(rows, ptr).square().sum(0) for kind, rows in per_row.items()}
     else:
-        found = {"bias": _by_sample(gradient, ptr).square().sum(0), "weight": _products(gradient, call.inputs, ptr)}
-    return {kind: value for kind, value in found.items() if getattr(call.layer, kind) is not None}
+        sums = {"bias": _by_sample(gradient, ptr).square().sum(0), "weight": _products(gradient, call.inputs, ptr)}
+    return {kind: value for kind, value in sums.items() if getattr(call.layer, kind) is not None}
 
 
 def _by_sample(rows: Tensor, ptr: Tensor) -> Tensor:

@@ -118,15 +118,15 @@ class AnomalyDetector:
             self._means.clear()
             self._repeats.clear()
         self._in_phase += 1
-        found = []
+        anomalies = []
         for check in self._checks(metrics):
             key, after = (check.kind, check.metric), self._config.escalate_after
             before = self._repeats.get(key, 0)
             self._repeats[key], severity = escalate(before, check.sight, after)
             if severity is not None:
                 is_new = before < after if severity is Severity.CRITICAL else before == 0
-                found.append(Anomaly(check.kind, check.metric, check.value, check.bound, severity, is_new))
-        return found
+                anomalies.append(Anomaly(check.kind, check.metric, check.value, check.bound, severity, is_new))
+        return anomalies
 
     def _require(self, phase: str, metrics: Mapping[str, float], *, has_step_kl: bool) -> None:
         expected = {*DELIVERED.get(phase, ()), *([STEP_KL] if has_step_kl else [])}

@@ -131,13 +131,13 @@ class Guard:
         known = {**metrics, RECOVERIES: float(self._recoveries)}
         if step_kl is not None:
             known[STEP_KL] = step_kl
-        found = self._watch(phase, number, known, has_step_kl=step_kl is not None)
-        for one in found:
-            if one.is_new:
-                _LOG.warning("anomaly in phase %s: %s", phase, one)
-        triggers = self._triggers(known, found, has_pressure=has_pressure)
+        anomalies = self._watch(phase, number, known, has_step_kl=step_kl is not None)
+        for anomaly in anomalies:
+            if anomaly.is_new:
+                _LOG.warning("anomaly in phase %s: %s", phase, anomaly)
+        triggers = self._triggers(known, anomalies, has_pressure=has_pressure)
         self._enter(conservative.step(self._mode, triggers, self._config.conservative), triggers)
-        known |= {ANOMALIES: float(len(found)), CONSERVATIVE: float(self._mode.is_on)}
+        known |= {ANOMALIES: float(len(anomalies)), CONSERVATIVE: float(self._mode.is_on)}
         if self._mode.is_on:
             known[HEALTHY] = float(self._mode.healthy)
         return known
@@ -150,8 +150,8 @@ class Guard:
         self._mode = Mode(is_on, int(metrics[HEALTHY])) if is_on else Mode()
 
     def _watch(self, phase: str, number: int, metrics: Mapping[str, float], *, has_step_kl: bool) -> list[Anomaly]:
-        found = self._detector.observe(phase=phase, metrics=metrics, has_step_kl=has_step_kl)
-        has_collapsed = any(one.severity is Severity.CRITICAL and _is_collapse(one) for one in found)
+        anomalies = self._detector.observe(phase=phase, metrics=metrics, has_step_kl=has_step_kl)
+        has_collapsed = any(anomaly.severity is Severity.CRITICAL and _is_collapse(anomaly) for anomaly in anomalies)
         before = self._collapsed if phase == self._phase else 0
         self._phase, self._collapsed = phase, before + 1 if has_collapsed else 0
         name = LOSSES.get(phase, "")
@@ -160,12 +160,14 @@ class Guard:
             limit, rises = self._config.anomalies.rising_passes, self._trend.rises
             if rises >= limit:
                 kind, worst = AnomalyKind.LOSS_RISING, Severity.CRITICAL
-                found.append(Anomaly(kind, name, float(rises), float(limit), worst, is_new=self._trend.updates == 1))
-        self.anomalies.update({one.kind for one in found})
-        return found
+                anomalies.append(
+                    Anomaly(kind, name, float(rises), float(limit), worst, is_new=self._trend.updates == 1)
+                )
+        self.anomalies.update({anomaly.kind for anomaly in anomalies})
+        return anomalies
 
     def _triggers(
-        self, metrics: Mapping[str, float], found: Collection[Anomaly], *, has_pressure: bool
+        self, metrics: Mapping[str, float], anomalies: Collection[Anomaly], *, has_pressure: bool
     ) -> list[Trigger]:
         """Return what makes training conservative after an update, from all that was seen since the one before."""
         failures, openings = self.breakers.failures, self.breakers.openings
@@ -177,7 +179,7 @@ class Guard:
             Trigger.MEMORY_PRESSURE: has_pressure,
             Trigger.BREAKER_OPEN: has_opened,
             Trigger.OUT_OF_MEMORY: metrics.get(OUT_OF_MEMORY, 0.0) > 0.0,
-            Trigger.TRAINING_INSTABILITY: any(one.severity is Severity.CRITICAL for one in found),
+            Trigger.TRAINING_INSTABILITY: any(anomaly.severity is Severity.CRITICAL for anomaly in anomalies),
         }
         return [trigger for trigger, is_seen in seen.items() if is_seen]
 

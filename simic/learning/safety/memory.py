@@ -24,8 +24,8 @@ def memory_limit_bytes(max_bytes: float, files: tuple[Path, ...] = GROUP_LIMITS)
 
     A file that is absent, or says ``max``, sets no limit.
     """
-    found = [file.read_text("ascii").strip() for file in files if file.is_file()]
-    groups = [float(text) for text in found if text.isdecimal()]
+    texts = [file.read_text("ascii").strip() for file in files if file.is_file()]
+    groups = [float(text) for text in texts if text.isdecimal()]
     return min(max_bytes, float(psutil.virtual_memory().total), *groups)
 
 

@@ -210,11 +210,11 @@ class PygExport(Dataset["HeteroData"]):
         name = self.card.shards[shard].name
         for file in (f"{name}.safetensors", f"{name}.json"):
             try:
-                found = sha256_file(self.path / file)
+                digest = sha256_file(self.path / file)
             except OSError as error:
                 raise IntegrityError(f"{self.path / file} cannot be read: {error.strerror}") from error
-            if found != self._sha256.get(file):
-                raise IntegrityError(f"{self.path / file}: expected SHA-256 {self._sha256.get(file)}, found {found}")
+            if digest != self._sha256.get(file):
+                raise IntegrityError(f"{self.path / file}: expected SHA-256 {self._sha256.get(file)}, found {digest}")
         tensors = load_file(self.path / f"{name}.safetensors")
         graphs = build(
             *(tensors[part] for part in ("context_x", "slot_x", "layer_x", "slot_ptr", "layer_ptr")),

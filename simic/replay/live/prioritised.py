@@ -117,8 +117,8 @@ class SumTree:
         nodes = self._descend(crown + self._crown_at, rest, is_careful=False)
         if (missed := self._nodes.take(nodes) == 0.0).any():
             nodes[missed] = self._descend(crown[missed] + self._crown_at, rest[missed], is_careful=True)
-        found: Rows = nodes - self._leaves_at
-        return found
+        rows: Rows = nodes - self._leaves_at
+        return rows
 
     def _descend(self, nodes: Rows, rest: Weights, *, is_careful: bool) -> Rows:
         """Descend from the crown to the leaves, avoiding empty subtrees that rounding could lead into."""

@@ -366,29 +366,29 @@ class SequenceTable:
         sequences = SequenceTable(capacity)
         order, generation = np.asarray(state["slots"]), np.asarray(state["generation"])
         expected = {"entered_s": "f8", "is_seen": "?", "lengths": "i8", "run_ids": "u1", "versions": "u1"}
-        found = {name: np.asarray(state[name]) for name in expected}
+        columns = {name: np.asarray(state[name]) for name in expected}
         wrong = [
-            name for name, dtype in expected.items() if found[name].dtype != dtype or len(found[name]) != len(order)
+            name for name, dtype in expected.items() if columns[name].dtype != dtype or len(columns[name]) != len(order)
         ]
         is_order = order.dtype == np.int64 and len(np.unique(order)) == len(order)
         if wrong or not is_order or generation.shape != (capacity,) or generation.dtype != np.int64:
             raise ContractError(f"not the state of a live buffer of {capacity} steps: {wrong or 'slots'} do not fit")
-        if len(order) and (order.min() < 0 or order.max() >= capacity or found["lengths"].min() < 1):
+        if len(order) and (order.min() < 0 or order.max() >= capacity or columns["lengths"].min() < 1):
             raise ContractError("not the state of a live buffer: slots or lengths are out of range")
-        if (generation < 0).any() or (generation[order] < 1).any() or not np.isfinite(found["entered_s"]).all():
+        if (generation < 0).any() or (generation[order] < 1).any() or not np.isfinite(columns["entered_s"]).all():
             raise ContractError("not the state of a live buffer: generations or moments are out of range")
         sequences._order, sequences._generation = order.copy(), generation.copy()
         sequences._ids[order] = (generation[order] - 1) * capacity + order
-        sequences._entered_s[order], sequences._is_seen[order] = found["entered_s"], found["is_seen"]
+        sequences._entered_s[order], sequences._is_seen[order] = columns["entered_s"], columns["is_seen"]
         for texts, name in ((sequences._run_ids, "run_ids"), (sequences._versions, "versions")):
-            texts[order] = _texts(found[name], texts.dtype)
-        sequences.lengths[order] = found["lengths"]
+            texts[order] = _texts(columns[name], texts.dtype)
+        sequences.lengths[order] = columns["lengths"]
         counters = {name: int(count) for name, count in state["counters"].items()}
         sequences.evicted = {cause: counters[f"evicted_{cause}"] for cause in CAUSES}
         sequences.entered, sequences.cleanups, sequences.stale = (
             counters[name] for name in ("entered", "cleanups", "stale")
         )
-        sequences.steps = int(found["lengths"].sum())
+        sequences.steps = int(columns["lengths"].sum())
         if sequences.steps > capacity:
             raise ContractError(f"not the state of a live buffer: {sequences.steps} steps, capacity {capacity}")
         return sequences

@@ -81,16 +81,16 @@ class Scores:
 
     def best(self, candidates: Iterable[int], families: Sequence[int], keep: int) -> list[int]:
         """Return the best ``keep`` candidates by mean; ties go by index, so simpler candidates come first."""
-        return sorted(set(candidates), key=lambda one: (-self.mean(one, families), one))[:keep]
+        return sorted(set(candidates), key=lambda candidate: (-self.mean(candidate, families), candidate))[:keep]
 
     def estimate(self, candidate: int, families: Sequence[int], seed: int) -> Estimate:
         """Return the paired difference to never growing over the hosts of the families, with an interval."""
         parts = [self.of(candidate, family) for family in families]
         labels = [str(family) for family, part in zip(families, parts, strict=True) for _ in part]
         differences = np.concatenate(parts)
-        found = paired_estimate(differences, np.zeros(len(differences)), TrialConfig(), seed, labels)
-        rounded = {name: round(getattr(found, name), 4) for name in ("mean", "lower", "upper")}
-        return found.model_copy(update=rounded)
+        estimate = paired_estimate(differences, np.zeros(len(differences)), TrialConfig(), seed, labels)
+        rounded = {name: round(getattr(estimate, name), 4) for name in ("mean", "lower", "upper")}
+        return estimate.model_copy(update=rounded)
 
 
 @dataclass(frozen=True)

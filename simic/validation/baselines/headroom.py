@@ -46,8 +46,8 @@ def measure_headroom(
     entered = runner.enter(ControllerSpec(name="schedule", plan=plan) for plan in plans)
     families = range(len(runner.families))
     scores = runner.run("headroom", set(product(entered, families)), hosts)
-    gains = np.array([[scores.of(one, family) for one in entered] for family in families])
-    tested = np.array([[scores.tested(one, family) for one in entered] for family in families])
+    gains = np.array([[scores.of(candidate, family) for candidate in entered] for family in families])
+    tested = np.array([[scores.tested(candidate, family) for candidate in entered] for family in families])
     by_family = {name: _headroom(plans, gains[[row]], tested[[row]], seed) for row, name in enumerate(runner.families)}
     rest = np.array([_chosen(own[None])[1][0] for own in gains])
     return Headroom(
@@ -69,7 +69,7 @@ def _headroom(
     best, rest, when_chosen = _chosen(gains)
     measured = [PlanGain(plan=plan, over_wait=_estimate(gains[:, row], seed)) for row, plan in enumerate(plans)]
     return FamilyHeadroom(
-        plans=sorted(measured, key=lambda one: -one.over_wait.mean),
+        plans=sorted(measured, key=lambda gain: -gain.over_wait.mean),
         chosen=Plan() if best is None else plans[best],
         when_chosen=when_chosen,
         over_wait=_estimate(rest, seed),

@@ -123,8 +123,8 @@ def pictures_of(set_name: str, images: str | None) -> str | None:
         return None
     from simic.hosts.batched.images import pictures_digest  # loads torch
 
-    found = pictures_digest(images)
-    return found if host_set(set_name).has_pictures else None
+    digest = pictures_digest(images)
+    return digest if host_set(set_name).has_pictures else None
 
 
 def _short(digest: str | None) -> str:

@@ -168,7 +168,9 @@ class _Search:
         fresh = self._runner.run("plans, exchange", pairs_of(fields, self._groups), self._settings.exchange_hosts)
         return [
             next(
-                one for one in fresh.best(winners, group, len(winners)) if one == own or _beats(fresh, one, own, group)
+                winner
+                for winner in fresh.best(winners, group, len(winners))
+                if winner == own or _beats(fresh, winner, own, group)
             )
             for own, group in zip(winners, self._groups, strict=True)
         ]
@@ -177,10 +179,10 @@ class _Search:
         """Return a variation of a plan with seeds, one that is not known yet if a few draws find one."""
         for _ in range(_DRAWS):
             count = len(self._runner.candidates)
-            (found,) = self._enter_plans([plan_like(self._plan(candidate), self._variations, self._world.horizon)])
-            if found == count:
+            (variation,) = self._enter_plans([plan_like(self._plan(candidate), self._variations, self._world.horizon)])
+            if variation == count:
                 break
-        return found
+        return variation
 
     def _extend(self, label: str, parents: list[list[int]]) -> list[list[int]]:
         """Return the best extensions of each group's parents, or none if the best does not beat all shorter plans.
@@ -232,7 +234,7 @@ class _Search:
         return self._runner.enter(ControllerSpec(name="schedule", plan=plan) for plan in plans)
 
     def _enter_rules(self, rules: Sequence[HeuristicRules]) -> list[int]:
-        return self._runner.enter(ControllerSpec(name=HEURISTIC, rules=one) for one in rules)
+        return self._runner.enter(ControllerSpec(name=HEURISTIC, rules=ruleset) for ruleset in rules)
 
     def _plan(self, candidate: int) -> Plan:
         """Return the plan of a candidate; ``wait`` is the plan without seeds."""

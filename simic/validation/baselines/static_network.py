@@ -89,7 +89,7 @@ def grow_rivals(
         )
         for rows in parts
     ]
-    done = run_jobs(grow_static, jobs, worker_count(world.processes), lambda found: on_done(len(found[0].returns)))
+    done = run_jobs(grow_static, jobs, worker_count(world.processes), lambda rivals: on_done(len(rivals[0].returns)))
     order = np.argsort(np.concatenate(parts))
     first, second = (
         Rival(*(np.concatenate(columns)[order] for columns in zip(*(part[which] for part in done), strict=True)))
@@ -117,27 +117,27 @@ def grow_static(job: StaticJob) -> list[Rival]:
     start = batch.evaluate(DataSplit.VALIDATION, empty, leave_one_out=False)
     network, parameters = _plant(batch, job.kept)
     watch = _Governor(batch, network, start.loss, start.accuracy, job.world.governor)
-    found = {name: np.full(plans.shape, np.nan) for name in _READINGS}
+    readings = {name: np.full(plans.shape, np.nan) for name in _READINGS}
     for epoch in range(int(plans.max())):
         stops = watch.train(epoch)
         due = ((plans == epoch + 1) & ~watch.is_stopped) | (stops & (plans > epoch))
         if due.any():
             for part, name in ((DataSplit.VALIDATION, _READINGS[0]), (DataSplit.TEST, _READINGS[1])):
                 measured = batch.evaluate(part, network, leave_one_out=False).accuracy
-                found[name][due] = np.broadcast_to(measured, plans.shape)[due]
-            found["epochs"][due] = epoch + 1
-    return [_rival(job, row, found, start.accuracy, parameters, watch.stopped_in) for row in range(len(plans))]
+                readings[name][due] = np.broadcast_to(measured, plans.shape)[due]
+            readings["epochs"][due] = epoch + 1
+    return [_rival(job, row, readings, start.accuracy, parameters, watch.stopped_in) for row in range(len(plans))]
 
 
 def _rival(
     job: StaticJob,
     row: int,
-    found: dict[str, NDArray[np.float64]],
+    readings: dict[str, NDArray[np.float64]],
     begun: NDArray[np.float64],
     parameters: NDArray[np.int64],
     stopped_in: NDArray[np.int64],
 ) -> Rival:
-    validation, test, epochs = (found[name][row] for name in _READINGS)
+    validation, test, epochs = (readings[name][row] for name in _READINGS)
     trained = epochs.astype(np.int64)
     panicked = (stopped_in > 0) & (stopped_in <= np.array(job.epochs[row]))
     price = job.reward

@@ -63,7 +63,9 @@ def add_tree(
     candidates = [NO_GROWTH, *runner.enter(ControllerSpec(name="schedule", plan=plan) for plan in plans[1:])]
     hosts = runner.draw(settings.hosts)
     scores = runner.run_on(hosts, "symptom 1/2", pairs_of([candidates], [everywhere]))
-    gains = np.stack([np.concatenate([scores.of(one, family) for family in everywhere]) for one in candidates], axis=1)
+    gains = np.stack(
+        [np.concatenate([scores.of(index, family) for family in everywhere]) for index in candidates], axis=1
+    )
     seen = _after_first_epoch([host for family in hosts for host in family], world)
     names = symptom_names(seen)
     tree = PlanTree(nodes=fit_nodes(names, symptoms(seen, names), gains, settings), plans=plans)

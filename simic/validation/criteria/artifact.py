@@ -36,20 +36,20 @@ def faults(folder: Path, keyring: SignatureCheck, digest: str | None, model: str
     """
     names = sorted(entry.name for entry in folder.iterdir()) if folder.is_dir() else []
     allowed = ", ".join(sorted(_ALLOWED[model]))
-    found = [f"{name!r} is not in the allow-list {allowed}" for name in names if name not in _ALLOWED[model]]
+    problems = [f"{name!r} is not in the allow-list {allowed}" for name in names if name not in _ALLOWED[model]]
     try:
         seal = verify(folder, keyring, digest)
         (load_karn if model == KARN else load_policy)(folder, {file.name: file.sha256 for file in seal.files})
     except SimicError as error:
-        found.append(f"{type(error).__name__}: {error}")
-    return found
+        problems.append(f"{type(error).__name__}: {error}")
+    return problems
 
 
 def measure(subject: Subject) -> Probe:
     """Check the folder of the candidate, file by file."""
     model = KARN if isinstance(subject.training, KarnReport) else MODEL_NAME
-    found = faults(subject.folder, Keyring(subject.keyring), subject.training.digest, model)
-    return Probe(value=float(len(found)), count=len(_ALLOWED[model]), detail="; ".join(found)[:1000])
+    problems = faults(subject.folder, Keyring(subject.keyring), subject.training.digest, model)
+    return Probe(value=float(len(problems)), count=len(_ALLOWED[model]), detail="; ".join(problems)[:1000])
 
 
 def judge(case: Case) -> Iterator[Criterion]:

@@ -28,9 +28,9 @@ def measure(subject: Subject) -> Probe:
     alone = [states.take(np.array([row])) for row in range(len(states.uniforms))]
     policy.decide(*alone[0])
     times = []
-    for one in alone:
+    for state in alone:
         started = perf_counter()
-        policy.decide(*one)
+        policy.decide(*state)
         times.append(1000.0 * (perf_counter() - started))
     slow = float(np.mean(np.array(times) > subject.gate.max_decision_ms))
     return Probe(value=slow, count=len(times), detail=f"median {np.median(times):.3g} ms")

@@ -18,9 +18,9 @@ def judge(case: Case) -> Iterator[Criterion]:
     """Yield the criterion."""
     hosts, candidate, set_name = len(set(case.hosts)), case.candidate, case.report.trials.set
     if case.report.evidence == REPORTS:
-        found = float(hosts) if hosts else None
+        count = float(hosts) if hosts else None
         evidence = f"distinct held-out hosts of set {set_name} in the log"
     else:
-        found = None if candidate is None else float(min(candidate.episodes, hosts))
+        count = None if candidate is None else float(min(candidate.episodes, hosts))
         evidence = f"distinct held-out hosts of set {set_name} the candidate was tried on"
-    yield line(NAME, found, ">=", case.gate.min_episodes, evidence)
+    yield line(NAME, count, ">=", case.gate.min_episodes, evidence)

@@ -36,11 +36,11 @@ def measure(subject: Subject) -> Probe:
     start = partial(load, subject.spec, subject.place, tuple(subject.hosts), states)
     job = Job(start, subject.folder, start(subject.folder)(), subject.gate.max_recovery_s)
     try:
-        found = failures(job)
+        reasons = failures(job)
     except TransientError as error:
-        found = dict.fromkeys(CASES, str(error))
-    detail = "; ".join(f"{name}: {why}" for name, why in found.items())
-    return Probe(value=float(len(found)), count=len(CASES), detail=detail[:1000])
+        reasons = dict.fromkeys(CASES, str(error))
+    detail = "; ".join(f"{name}: {why}" for name, why in reasons.items())
+    return Probe(value=float(len(reasons)), count=len(CASES), detail=detail[:1000])
 
 
 def judge(case: Case) -> Iterator[Criterion]:

@@ -17,5 +17,5 @@ EVIDENCE = TRIALS
 
 def judge(case: Case) -> Iterator[Criterion]:
     """Yield the criterion."""
-    found = None if case.candidate is None else float(case.candidate.illegal_actions)
-    yield line(NAME, found, "<=", 0.0, "actions of the candidate that its masks forbid")
+    count = None if case.candidate is None else float(case.candidate.illegal_actions)
+    yield line(NAME, count, "<=", 0.0, "actions of the candidate that its masks forbid")

@@ -69,5 +69,5 @@ def _in_mix_of(log: LogEvidence, trials: TrialReport) -> Interval | None:
     return Interval(mean, mean - half, mean + half)
 
 
-def _text(found: Interval) -> str:
-    return f"{found.mean:.2f} [{found.lower:.2f}, {found.upper:.2f}]"
+def _text(interval: Interval) -> str:
+    return f"{interval.mean:.2f} [{interval.lower:.2f}, {interval.upper:.2f}]"

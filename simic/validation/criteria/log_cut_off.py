@@ -32,9 +32,11 @@ def judge(case: Case) -> Iterator[Criterion]:
         yield line(NAME, None, "<=", MOST_CUT_OFF, evidence)
         return
     shares = {"all controllers of a set": log.cut_off}
-    shares |= {f"{one.behaviour[:12]} on {one.set}": one.cut_off for one in log.groups if one.cut_off is not None}
+    shares |= {
+        f"{group.behaviour[:12]} on {group.set}": group.cut_off for group in log.groups if group.cut_off is not None
+    }
     worst = max(shares, key=lambda name: shares[name])
     kinds = [f"{count} {why.removeprefix(CUT_OFF)}" for why, count in log.left_out.items() if why.startswith(CUT_OFF)]
     evidence += f", that of {worst}: {', '.join(kinds)}. {REMEDY}" if kinds else ": none"
-    is_counted = all(one.cut_off is not None for one in log.groups)
+    is_counted = all(group.cut_off is not None for group in log.groups)
     yield line(NAME, shares[worst] if is_counted else None, "<=", MOST_CUT_OFF, evidence)

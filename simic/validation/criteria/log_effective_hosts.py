@@ -19,11 +19,11 @@ EVIDENCE = REPORTS
 
 def judge(case: Case) -> Iterator[Criterion]:
     """Yield one criterion per policy."""
-    for name, found in case.log_support.items():
+    for name, support in case.log_support.items():
         evidence = f"effective number of hosts for {name}"
-        if found is None:
+        if support is None:
             yield line(f"{NAME}_{name}", None, ">=", LEAST_EFFECTIVE, evidence)
         else:
             yield line(
-                f"{NAME}_{name}", found.effective_hosts, ">=", LEAST_EFFECTIVE, f"{evidence}: {support_text(found)}"
+                f"{NAME}_{name}", support.effective_hosts, ">=", LEAST_EFFECTIVE, f"{evidence}: {support_text(support)}"
             )

@@ -18,6 +18,6 @@ EVIDENCE = REPORTS
 
 def judge(case: Case) -> Iterator[Criterion]:
     """Yield one criterion per policy."""
-    for name, found in case.log_support.items():
-        share = None if found is None else found.largest_share
+    for name, support in case.log_support.items():
+        share = None if support is None else support.largest_share
         yield line(f"{NAME}_{name}", share, "<=", MOST_SHARE, f"largest share of one host in the weight of {name}")

@@ -26,16 +26,16 @@ EVIDENCE = REPORTS
 
 def judge(case: Case) -> Iterator[Criterion]:
     """Yield three criteria per policy: the distance from 1, over what passes, in all and by group; the lower end."""
-    for name, found in case.log_support.items():
+    for name, support in case.log_support.items():
         away = lower = None
         evidence = f"mean weight for {name}"
         if (
-            found is not None
-            and found.mean_weight is not None
-            and (margin := weight_margin(found.mean_weight_error)) > 0.0
+            support is not None
+            and support.mean_weight is not None
+            and (margin := weight_margin(support.mean_weight_error)) > 0.0
         ):
-            away, lower = abs(found.mean_weight - 1.0) / margin, found.mean_weight - margin
-            evidence += f", {found.mean_weight:.3f}; three standard errors are {margin:.2g}"
+            away, lower = abs(support.mean_weight - 1.0) / margin, support.mean_weight - margin
+            evidence += f", {support.mean_weight:.3f}; three standard errors are {margin:.2g}"
         text = f"distance from 1 over three standard errors: {evidence}"
         yield line(f"{NAME}_distance_{name}", away, "<=", 1.0, text)
         yield _by_group(case, name)
@@ -47,8 +47,8 @@ def _by_group(case: Case, name: str) -> Criterion:
     groups, policies = ([] if case.report.log is None else case.report.log.groups), len(case.log_support)
     evidence = f"distance from 1 over what {len(groups)} groups for {policies} policies reach as seldom as one mean "
     evidence += f"reaches three standard errors: mean weight for {name}"
-    found = farthest_group(groups, name, max(1, len(groups) * policies))
-    if found is None:
+    farthest = farthest_group(groups, name, max(1, len(groups) * policies))
+    if farthest is None:
         return line(f"{NAME}_groups_{name}", None, "<=", 1.0, evidence)
-    evidence += f"; the farthest is that of {found[0].behaviour[:12]} on {found[0].set}"
-    return line(f"{NAME}_groups_{name}", found[1], "<=", 1.0, evidence)
+    evidence += f"; the farthest is that of {farthest[0].behaviour[:12]} on {farthest[0].set}"
+    return line(f"{NAME}_groups_{name}", farthest[1], "<=", 1.0, evidence)

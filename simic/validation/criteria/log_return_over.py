@@ -32,13 +32,13 @@ def judge(case: Case) -> Iterator[Criterion]:
 
 def _difference(case: Case, other: str, margin: float) -> Criterion:
     report, alpha, name = case.report, case.judgement.alpha, f"{NAME}_{other}"
-    found = None if report.log is None else gain_bound(report.log, other, alpha)
+    gain = None if report.log is None else gain_bound(report.log, other, alpha)
     estimate = report.differences.get(other)
-    if report.log is None or found is None or estimate is None:
+    if report.log is None or gain is None or estimate is None:
         return line(name, None, ">", margin, f"no estimated gain over {other} in the report")
     evidence = f"lower bound at level {alpha:.2g} of the gain over {other} by {report.log.estimator}: mean "
     evidence += f"{estimate.mean:+.2f} {interval_text(estimate)}"
     if estimate.n < case.gate.min_episodes:
         return line(name, None, ">", margin, f"{evidence}; fewer than {case.gate.min_episodes}")
-    evidence += f"; {margin + found.detectable:.2f} points would pass with {POWER:.0%} power"
-    return line(name, found.bound, ">", margin, evidence, margin + found.detectable)
+    evidence += f"; {margin + gain.detectable:.2f} points would pass with {POWER:.0%} power"
+    return line(name, gain.bound, ">", margin, evidence, margin + gain.detectable)

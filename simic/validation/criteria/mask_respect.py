@@ -72,7 +72,7 @@ def _contradicting(states: States, op: Op, head: Head) -> Masks:
 
 
 def _only(states: States, op: Op) -> Masks:
-    masks = Masks(*(np.zeros_like(one) for one in (states.masks.op, states.masks.slot, states.masks.blueprint)))
+    masks = Masks(*(np.zeros_like(mask) for mask in (states.masks.op, states.masks.slot, states.masks.blueprint)))
     masks.op[:, [OP_INDEX[Op.WAIT], OP_INDEX[op]]] = True
     masks.slot[:, OP_INDEX[op]] = Head.SLOT in RELEVANT_HEADS[op]
     masks.blueprint[:] = True

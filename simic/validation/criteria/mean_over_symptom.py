@@ -35,8 +35,8 @@ def judge(case: Case) -> Iterator[Criterion]:
     if estimate is None and SYMPTOM in report.trials.without_book:
         return
     if estimate is None or estimate.n < least:
-        found = "no" if estimate is None else f"{estimate.n} hosts, fewer than {least}, in the"
-        yield line(NAME, None, holds, bound, f"{found} paired difference to {SYMPTOM} in the report")
+        lacking = "no" if estimate is None else f"{estimate.n} hosts, fewer than {least}, in the"
+        yield line(NAME, None, holds, bound, f"{lacking} paired difference to {SYMPTOM} in the report")
         return
     evidence = f"paired difference to {SYMPTOM}, a tree that reads one observation: mean {estimate.mean:+.2f} "
     yield line(NAME, estimate.mean, holds, bound, evidence + interval_text(estimate))

@@ -27,12 +27,12 @@ MODELS = POLICIES
 def judge(case: Case) -> Iterator[Criterion]:
     """Yield one criterion per further set."""
     report, ordinal = case.report, case.judgement.ordinal
-    found = {trials.set: trials for trials in report.further if trials.policy_digest == report.policy_digest}
+    by_set = {trials.set: trials for trials in report.further if trials.policy_digest == report.policy_digest}
     for set_name in dict.fromkeys(case.trial.also_sets):
         if set_name == report.trials.set:
             continue
         name, bound = f"{NAME}_{set_name}", -case.gate.max_loss_on_further_sets
-        estimate = _estimate(found.get(set_name), ordinal)
+        estimate = _estimate(by_set.get(set_name), ordinal)
         if estimate is None:
             lacking = f"no trial of the candidate on the hosts of judgement {ordinal} of {set_name}"
             yield line(name, None, ">=", bound, lacking)

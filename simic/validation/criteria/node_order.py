@@ -46,7 +46,7 @@ def _differs(policy: LearnedController, states: States, seed: int) -> NDArray[np
     """Return bool [N]: states with another probability in the order of ``seed``."""
     moved, order = _reordered(states, np.random.default_rng(seed))
     ours, theirs = (
-        policy.consider(one.observations, one.masks, is_decisive=False).distribution for one in (states, moved)
+        policy.consider(batch.observations, batch.masks, is_decisive=False).distribution for batch in (states, moved)
     )
     count = len(states.uniforms)
     ptr = states.observations.slot_ptr

@@ -21,8 +21,8 @@ _SHOWN = 3
 
 def judge(case: Case) -> Iterator[Criterion]:
     """Yield the criterion."""
-    found = disagreements(case.report, case.trial, CANDIDATE)
+    mismatches = disagreements(case.report, case.trial, CANDIDATE)
     evidence = "means and intervals that do not follow from the returns per host in the same report"
-    if found:
-        evidence += f": {'; '.join(found[:_SHOWN])}"
-    yield line(NAME, float(len(found)), "<=", 0.0, evidence)
+    if mismatches:
+        evidence += f": {'; '.join(mismatches[:_SHOWN])}"
+    yield line(NAME, float(len(mismatches)), "<=", 0.0, evidence)

@@ -41,10 +41,10 @@ def judge(case: Case) -> Iterator[Criterion]:
     alpha = case.judgement.alpha
     for reference in (*case.champions, WAIT):
         for metric, (field, direction) in METRICS.items():
-            found = loss_bound(case.report.trials, reference, field, direction, alpha)
+            loss = loss_bound(case.report.trials, reference, field, direction, alpha)
             evidence = f"upper bound at level {alpha:.2g} of the relative loss of mean {metric}, where "
             evidence += f"{direction.value} is better, against {reference}"
-            if found is not None:
-                evidence += f": mean {found.estimate:+.4f}"
-            value = None if found is None else found.bound
+            if loss is not None:
+                evidence += f": mean {loss.estimate:+.4f}"
+            value = None if loss is None else loss.bound
             yield line(f"{metric}_{NAME}_to_{reference}", value, "<=", case.gate.max_regression, evidence)

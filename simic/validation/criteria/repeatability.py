@@ -40,8 +40,8 @@ def _cases(subject: Subject, states: States) -> Iterator[tuple[str, int, Callabl
 
 
 def _differs(one: LearnedController, other: LearnedController, states: States) -> NDArray[np.bool_]:
-    found = [policy.decide(*states) for policy in (one, other)]
-    return _unlike(decision_bytes(found[0]), decision_bytes(found[1]))
+    decisions = [policy.decide(*states) for policy in (one, other)]
+    return _unlike(decision_bytes(decisions[0]), decision_bytes(decisions[1]))
 
 
 def _differs_alone(policy: LearnedController, states: States) -> NDArray[np.bool_]:
@@ -51,5 +51,5 @@ def _differs_alone(policy: LearnedController, states: States) -> NDArray[np.bool
 
 
 def _unlike(one: NDArray[np.uint8], other: NDArray[np.uint8]) -> NDArray[np.bool_]:
-    found: NDArray[np.bool_] = (one != other).any(axis=1)
-    return found
+    is_unlike: NDArray[np.bool_] = (one != other).any(axis=1)
+    return is_unlike

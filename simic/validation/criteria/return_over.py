@@ -54,9 +54,9 @@ def _difference(case: Case, other: str, margin: float) -> Criterion:
     evidence += interval_text(estimate)
     if estimate.n < case.gate.min_episodes:
         return line(name, None, ">", margin, f"{evidence}; fewer than {case.gate.min_episodes}")
-    found = difference_bound(report.trials, other, alpha)
+    difference = difference_bound(report.trials, other, alpha)
     # A mean that is not finite invalidates the estimate, whatever its returns.
-    if found is None or not math.isfinite(estimate.mean):
+    if difference is None or not math.isfinite(estimate.mean):
         return line(name, None, ">", margin, evidence)
-    evidence += f"; {margin + found.detectable:.2f} points would pass with {POWER:.0%} power"
-    return line(name, found.bound, ">", margin, evidence, margin + found.detectable)
+    evidence += f"; {margin + difference.detectable:.2f} points would pass with {POWER:.0%} power"
+    return line(name, difference.bound, ">", margin, evidence, margin + difference.detectable)

@@ -56,7 +56,7 @@ def _with_slots(states: States, count: int) -> States:
         own = [np.stack([np.full(int((slot == row - first).sum()), new), layer[slot == row - first]])
                for new, row in enumerate(rows[host * count : (host + 1) * count].tolist())]  # fmt: skip
         edges += own
-        ends.append(ends[-1] + sum(one.shape[1] for one in own))
+        ends.append(ends[-1] + sum(part.shape[1] for part in own))
     widened = Observations(
         system=old.system, history=old.history, layers=old.layers, layer_ptr=old.layer_ptr, connects=old.connects,
         connects_ptr=old.connects_ptr, blueprints=old.blueprints,

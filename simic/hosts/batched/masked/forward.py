@@ -116,7 +116,10 @@ def options_of(
     """Return the allowed blueprints that suit each slot."""
     suited = [[(index, blueprints[index]) for index in offered if blueprints[index].suits(site)] for site in sites]
     return tuple(
-        tuple(BlueprintOption(index, one, *(x.to(device) for x in _stand_ins(one, site))) for index, one in row)
+        tuple(
+            BlueprintOption(index, blueprint, *(x.to(device) for x in _stand_ins(blueprint, site)))
+            for index, blueprint in row
+        )
         for row, site in zip(suited, sites, strict=True)
     )
 
