@@ -160,15 +160,24 @@ def parse_overrides(pairs: Sequence[str]) -> dict[str, Any]:
     overrides: dict[str, Any] = {}
     for pair in pairs:
         name, separator, value = pair.partition("=")
+        name = name.strip()
         if not separator or not name:
             raise ConfigError(f"--override expects section.key=value, found {pair!r}")
         try:
-            overrides[name.strip()] = json.loads(value)
-        except json.JSONDecodeError:
-            overrides[name.strip()] = value
-        if "\\u0000" in json.dumps(overrides[name.strip()]):
-            raise ConfigError(f"--override {name.strip()}: a value may not hold the character NUL")
+            overrides[name] = _json_or_text(value)
+            has_nul = "\\u0000" in json.dumps(overrides[name])
+        except (ValueError, RecursionError) as error:  # an integer of thousands of digits, or thousands of brackets
+            raise ConfigError(f"--override {name}: the value is too long or nested too deeply: {error}") from error
+        if has_nul:
+            raise ConfigError(f"--override {name}: a value may not hold the character NUL")
     return overrides
+
+
+def _json_or_text(value: str) -> object:
+    try:
+        return json.loads(value)
+    except json.JSONDecodeError:
+        return value
 
 
 def _report_bug(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:

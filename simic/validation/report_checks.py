@@ -27,7 +27,7 @@ TOLERANCE = 1e-9
 
 
 def disagreements(report: ValidationReport, config: TrialConfig, candidate: str) -> list[str]:
-    """Yield each number that does not follow from the episodes, with expected and found value.
+    """Return each number that does not follow from the episodes, with expected and found value.
 
     ``config`` has the confidence and the number of resamples; ``candidate`` names the row that is compared with the
     others.

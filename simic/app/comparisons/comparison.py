@@ -64,8 +64,9 @@ def compare_until_decided(container: Container, arms: Sequence[str], split: Spli
     specs, grown, keys = with_wait(chosen.specs), dict[str, Episodes](), list[int]()
     with container.progress.task("compare", counts[-1] * len(specs)) as advance:
         for count in counts:
+            drawn = set(keys)
             # The first hosts of each family: those of every larger count are among them.
-            new = [key for key in draw_keys(world.set, split, count) if key not in set(keys)]
+            new = [key for key in draw_keys(world.set, split, count) if key not in drawn]
             added = grow_all(
                 specs, identify(world.set, new), world, config.curate.reward.basic, trial_seed(provenance),
                 lambda episodes: advance(len(episodes.returns)), reporter, config.curate.flags,

@@ -123,7 +123,13 @@ def test_overrides_are_json_or_text() -> None:
     }
 
 
-@pytest.mark.parametrize("pair", ["train.policy_lr", "=3", ""])
+@pytest.mark.parametrize("value", ["1" * 5000, "[" * 200_000])
+def test_an_override_too_long_or_too_deep_is_a_usage_error(value: str) -> None:
+    with pytest.raises(errors.ConfigError, match="train.batch_sequences: the value is too long or nested too deeply"):
+        parse_overrides([f"train.batch_sequences={value}"])
+
+
+@pytest.mark.parametrize("pair", ["train.policy_lr", "=3", " =3", ""])
 def test_an_override_without_name_or_value_is_a_usage_error(pair: str) -> None:
     with pytest.raises(errors.ConfigError, match="--override"):
         parse_overrides([pair])
