@@ -16,7 +16,9 @@ _TITLE = """# Metrics of a training
 `python docs/scripts/list_metrics.py` writes this page from `simic/contracts/metrics.py`, where every metric is declared
 once; a test trains with every objective and refuses a metric that is not declared. Outside a training a metric has the
 name of the [design](glossary.md#names-of-the-design), the last column, or `simic.trainer.<metric>`; in Prometheus dots
-are underscores. Points are those of the reward, nats natural logarithms of probabilities, 1 a number without unit.
+are underscores. The phase `imitation` is `train.objective = cloning`; the phase `cloning` is the behaviour cloning
+before V-trace, PPO and AWR. Points are those of the reward, nats natural logarithms of probabilities, 1 a number
+without unit.
 """
 _SECTIONS = {
     Origin.UPDATE: (

@@ -55,7 +55,8 @@ def decide(
     """Print the action of a policy for one state.
 
     FILE holds one JSON object with the fields `state` and `available` of a field report; a whole report is accepted too
-    (`simic schema FieldReport --example` prints one). available.slot is slot[operation][slot].
+    (`simic schema FieldReport --example` prints one). available.slot has one list
+    per operation, with one flag per slot.
 
     The operation is drawn with the policy's probabilities, all else is its most likely choice. The draw is computed
     from policy and FILE, so the same state gives the same action. --json prints the action as a field report has it;

@@ -49,8 +49,9 @@ def doctor(
 ) -> None:
     """Check everything in the home: ledgers, keys, lake, spool, snapshots, policies, MLflow, outbox, Redis.
 
-    Changes nothing without --repair; a repair deletes nothing that was ever committed. If a repair returned
-    report files to the spool, `simic ingest` reads them again; duplicates are recognised.
+    Without --repair it only adds triggers that MLflow's database lacks; a repair deletes nothing that was ever
+    committed. If a repair returned report files to the spool, `simic ingest` reads them again; duplicates are
+    recognised.
     """
     use = HomeUse.CHANGE if repair else HomeUse.LOOK
     from simic.app.checks.doctor import open_doctor

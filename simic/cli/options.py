@@ -127,8 +127,8 @@ SplitName: TypeAlias = Annotated[
         "--split",
         parser=_split,
         metavar=f"<{'|'.join(split.value for split in Split)}>",
-        help="Split from which hosts are drawn without --host-keys. Make choices on validation hosts, so that test "
-        "hosts have selected nothing. Default: test.",
+        help="Split from which hosts are drawn, unless their keys are given. Make choices on validation hosts, "
+        "so that test hosts have selected nothing. Default: test.",
     ),
 ]
 
@@ -190,7 +190,7 @@ Overrides: TypeAlias = Annotated[
         "-o",
         metavar="SECTION.KEY=VALUE",
         callback=_pairs,
-        help="Change a setting of the profile; repeatable.",
+        help="Change a setting; repeatable.",
     ),
 ]
 

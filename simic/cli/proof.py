@@ -132,8 +132,9 @@ def proof(
 
     Machines may share the seeds: --seeds 3 --seed 0 on one and --seeds 2 --seed 3 on another, all else equal. Copy
     data/proof/trainings/*.json and the folder data/proof/trials of the second into the home of the first, and run
-    --seeds 5 there: it makes nothing again, because receipts alone are enough. Other code or PyTorch is refused, and
-    trials of another kind of processor are. More sets or hosts later need the folders in data/proof/trainings too.
+    --seeds 5 there: it makes nothing again, because receipts alone are enough. Receipts of other code or PyTorch are
+    refused, and so are trials of another kind of processor. More sets or hosts later need the folders in
+    data/proof/trainings too.
 
     Example: [bold]simic proof --set benchmark --set varied --seeds 5 --leave-one-out[/bold]
 

@@ -18,6 +18,8 @@ __all__ = ["add_to"]
 
 _NONE = "No rollout is in progress: all consumers are to use the policy that was published last."
 
+_CODES = EXIT_CODES.replace("rejected by the gate (the champion stays)", "rolled back by `advance`")
+
 
 def add_to(app: typer.Typer) -> None:
     """Register the verbs."""
@@ -27,7 +29,7 @@ def add_to(app: typer.Typer) -> None:
         no_args_is_help=True,
     )
     for verb in (status, advance, abort):
-        group.command(verb.__name__, epilog=EXIT_CODES)(verb)
+        group.command(verb.__name__, epilog=_CODES)(verb)
     app.add_typer(group, name="rollout")
 
 

@@ -1,11 +1,11 @@
--- The result of every controller in every judgement, on every further set of a run and in every `simic trials`, over all hosts and within each family.
+-- The result of every controller in every judgement, on every further set of a run, in every `simic trials`, `simic compare` and `simic ab`, and in every choice among training seeds, over all hosts and within each family.
 -- The seals of the receipts are not checked here; `simic doctor --deep` checks them.
 -- grain: one controller over all hosts, or over those of one family, in one trial report
 -- key: receipt, controller, family
 -- inputs: internal.trial_reports
 -- column receipt: Receipt of the trials, below data/receipts.
--- column stage: validate for the judgement of a candidate, trials for a further set and for `simic trials`.
--- column policy: Digest of the candidate, a policy or Karn; null for `simic trials`.
+-- column stage: validate for the judgement of a candidate, trials for everything else.
+-- column policy: Digest of the candidate, a policy or Karn; null in all trials but judgements and further sets.
 -- column champion: Digest of the champion at that time; null without one and in trials.
 -- column snapshot: Digest of the snapshot that the candidate learned from; null in trials.
 -- column set: The host set.

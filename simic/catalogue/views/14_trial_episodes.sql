@@ -1,10 +1,10 @@
--- The result of every controller on every host, in every judgement, on every further set of a run and in every `simic trials`.
+-- The result of every controller on every host, in every judgement, on every further set of a run, in every `simic trials`, `simic compare` and `simic ab`, and in every choice among training seeds.
 -- grain: one host under one controller in one trial report
 -- key: receipt, controller, host_key
 -- inputs: internal.trial_reports
 -- column receipt: Receipt of the trials, below data/receipts.
--- column stage: validate for the judgement of a candidate, trials for a further set and for `simic trials`.
--- column policy: Digest of the candidate; null for `simic trials`.
+-- column stage: validate for the judgement of a candidate, trials for everything else.
+-- column policy: Digest of the candidate; null in all trials but judgements and further sets.
 -- column champion: Digest of the champion at that time; null without one and in trials.
 -- column set: The host set.
 -- column family: The family of the host.

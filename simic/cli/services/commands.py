@@ -61,7 +61,7 @@ def up(port: Port = 4200, mlflow_port: MlflowPort = 5000, as_json: AsJson = Fals
     """Start Prefect server, work pool, deployments, worker and MLflow UI on loopback.
 
     Services already running are left alone. Both pages ask for a login. The login is in a file that only you can read;
-    its path is printed last.
+    its path is printed.
     """
     from simic.app.promotion import initialise_home
 
