@@ -125,7 +125,7 @@ def test_overrides_are_json_or_text() -> None:
 
 @pytest.mark.parametrize("value", ["1" * 5000, "[" * 200_000])
 def test_an_override_too_long_or_too_deep_is_a_usage_error(value: str) -> None:
-    with pytest.raises(errors.ConfigError, match="train.batch_sequences: the value is too long or nested too deeply"):
+    with pytest.raises(errors.ConfigError, match="the value is too long or nested too deeply"):
         parse_overrides([f"train.batch_sequences={value}"])
 
 

@@ -229,7 +229,9 @@ def test_steps_that_follow_belong_to_the_hosts_of_their_decisions(tmp_path: Path
 
 
 @pytest.mark.parametrize(
-    ("fields", "cloned"), [({}, 0), ({"controller": LEARNED, "policy_version": "a" * 64}, 1)], ids=["complete", "policy"]
+    ("fields", "cloned"),
+    [({}, 0), ({"controller": LEARNED, "policy_version": "a" * 64}, 1)],
+    ids=["complete", "policy"],
 )
 def test_waiting_where_a_seed_could_begin_is_cloned_from_policies_alone(
     tmp_path: Path, fields: dict[str, str], cloned: int
