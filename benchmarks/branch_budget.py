@@ -25,13 +25,13 @@ import torch
 from numpy.typing import NDArray
 from peers.branches import distilled, load, sequences_of
 
-from simic.contracts.config import WorldConfig
 from simic.contracts.controllers import ControllerSpec
 from simic.contracts.names import WAIT
 from simic.contracts.rewards import RewardConfig
+from simic.contracts.settings.run import WorldConfig
+from simic.contracts.settings.training import TrainConfig
 from simic.contracts.splits import Split
 from simic.contracts.state import HostIdentity
-from simic.contracts.train_config import TrainConfig
 from simic.controllers.factory import make
 from simic.controllers.learned_controller import LearnedController
 from simic.controllers.network import PolicyNetwork

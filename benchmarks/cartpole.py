@@ -27,8 +27,8 @@ from common.command_line import make_parser, show
 from numpy.typing import NDArray
 
 from simic.contracts.actions import HEADS, OPS, Op
-from simic.contracts.network_config import NetworkConfig
-from simic.contracts.train_config import TrainConfig
+from simic.contracts.settings.network import NetworkConfig
+from simic.contracts.settings.training import TrainConfig
 from simic.controllers import heads
 from simic.controllers.features import feature_names
 from simic.controllers.graph import GraphBatch, build

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import torch
 
-from simic.contracts.config import RunConfig
+from simic.contracts.settings.run import RunConfig
 from simic.hosts.plugins import blueprint_names
 from simic.learning.checkpoints import Checkpoints
 from simic.learning.history import History

@@ -22,7 +22,7 @@ from torch.nn import functional
 
 from simic.contracts.actions import HEADS, Op
 from simic.contracts.batches import OP_INDEX
-from simic.contracts.config import WorldConfig
+from simic.contracts.settings.run import WorldConfig
 from simic.hosts.batched.data import epoch_order, host_samples
 from simic.hosts.batched.dataset import epoch_noise, recipes_of
 from simic.hosts.batched.host_batch import BatchedHosts

@@ -25,9 +25,9 @@ from peers.scene import STEERED_EPOCHS, EnsembleContender
 
 from simic.bus.factory import BusSpec
 from simic.collection.collect import collect
-from simic.contracts.config import WorldConfig
 from simic.contracts.controllers import ControllerSpec
-from simic.contracts.receipts import Provenance
+from simic.contracts.results.receipts import Provenance
+from simic.contracts.settings.run import WorldConfig
 from simic.contracts.splits import Split
 from simic.hosts.host_sets import draw_keys, identify
 from simic.runtime.clock import utc_now

@@ -19,7 +19,7 @@ from common.command_line import make_parser, show
 from learner import SEQUENCES, make_store
 from torch._dynamo.utils import counters
 
-from simic.contracts.train_config import TrainConfig
+from simic.contracts.settings.training import TrainConfig
 from simic.learning.phases import fresh_network
 from simic.replay.batch import SequenceBatch
 

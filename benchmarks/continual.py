@@ -21,8 +21,8 @@ from learner import make_store, measure
 from torch import Tensor
 
 from simic.contracts.actions import HEADS
-from simic.contracts.continual import LoraConfig
-from simic.contracts.train_config import TrainConfig
+from simic.contracts.settings.continual import LoraConfig
+from simic.contracts.settings.training import TrainConfig
 from simic.controllers import heads
 from simic.controllers.network import PolicyNetwork
 from simic.learning.continual.ewc import Anchor, ElasticPenalty, deciding_parameters, fisher_diagonal

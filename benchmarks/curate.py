@@ -30,10 +30,10 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from support.builders.reports import episode, line, plain
 from support.homes.pipeline import NOW, PROVENANCE, FixedClock
 
-from simic.contracts.config import CurateConfig
 from simic.contracts.field_report import FieldReport
-from simic.contracts.receipts import SnapshotManifest
+from simic.contracts.results.receipts import SnapshotManifest
 from simic.contracts.rewards import DEFAULT_FAMILY, FAMILIES, RewardConfig
+from simic.contracts.settings.run import CurateConfig
 from simic.curation.run import curate
 from simic.lake.arrow_reader import AcceptedReports, open_arrow_reader
 from simic.lake.dedup import open_dedup_index

@@ -23,7 +23,7 @@ from sklearn.model_selection import cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from simic.contracts.config import WorldConfig
+from simic.contracts.settings.run import WorldConfig
 from simic.contracts.splits import Split
 from simic.controllers.features import encode, feature_names
 from simic.hosts.host_sets import draw_keys, identify

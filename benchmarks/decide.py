@@ -24,8 +24,8 @@ from common.command_line import make_parser, show
 
 import simic
 from simic.contracts.batches import masks_of
-from simic.contracts.config import WorldConfig
-from simic.contracts.network_config import NetworkConfig
+from simic.contracts.settings.network import NetworkConfig
+from simic.contracts.settings.run import WorldConfig
 from simic.contracts.state import HardwareContext
 from simic.controllers.features import encode
 from simic.controllers.learned_controller import LearnedController

@@ -19,7 +19,7 @@ from common.command_line import make_parser, show
 from graph_batch import make_table
 from peers.hetero_conv import HeteroConvNetwork
 
-from simic.contracts.network_config import NetworkConfig
+from simic.contracts.settings.network import NetworkConfig
 from simic.controllers.graph import GraphBatch
 from simic.controllers.network import NetworkShape, PolicyNetwork
 from simic.hosts.plugins import blueprint_names

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from peers.branches import distilled, load, sequences_of
 from peers.relative_features import ABSOLUTE, RELATIVE, install
 
-from simic.contracts.train_config import TrainConfig
+from simic.contracts.settings.training import TrainConfig
 from simic.controllers import features, heads
 from simic.controllers.network import PolicyNetwork
 from simic.learning.distillation import BranchedDecisions

@@ -18,7 +18,7 @@ from common.command_line import make_parser, show
 from torch import Tensor
 from torch_geometric.data import Batch, HeteroData
 
-from simic.contracts.config import WorldConfig
+from simic.contracts.settings.run import WorldConfig
 from simic.controllers.features import encode
 from simic.controllers.graph import EDGE_TYPES, NODE_TYPES, GraphBatch
 from simic.hosts.ensemble import Ensemble

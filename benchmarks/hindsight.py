@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simic.contracts.actions import HEADS
-from simic.contracts.config import TrialConfig, WorldConfig
 from simic.contracts.controllers import ControllerSpec
 from simic.contracts.rewards import RewardConfig
+from simic.contracts.settings.run import TrialConfig, WorldConfig
 from simic.contracts.splits import Split
 from simic.contracts.state import HostIdentity
 from simic.controllers.features import encode

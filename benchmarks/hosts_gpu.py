@@ -23,7 +23,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from simic.contracts.actions import HEADS, Op
 from simic.contracts.batches import OP_INDEX
-from simic.contracts.config import WorldConfig
+from simic.contracts.settings.run import WorldConfig
 from simic.hosts.ensemble import Ensemble
 from simic.hosts.host_sets import STANDARD, identify
 

@@ -37,8 +37,8 @@ from support.homes.pipeline import NOW, PROVENANCE, TOPIC, ingest_all, land
 
 from simic.bus.protocol import Bus, BusCounters, Delivery, Line
 from simic.bus.spool.bus import SpoolBus
-from simic.contracts.config import IngestConfig
 from simic.contracts.field_report import FieldReport
+from simic.contracts.settings.run import IngestConfig
 from simic.ingestion.ingest import ingest
 from simic.lake.parts import write_part
 from simic.lake.schema import REPORT_SCHEMA

@@ -30,8 +30,8 @@ from peers.plain_learner import PlainLearner
 from torch.profiler import ProfilerActivity, profile
 
 from simic.contracts.batches import Masks, Observations
-from simic.contracts.config import WorldConfig
-from simic.contracts.train_config import TrainConfig
+from simic.contracts.settings.run import WorldConfig
+from simic.contracts.settings.training import TrainConfig
 from simic.controllers.features import encode
 from simic.controllers.heads import MaskTensors
 from simic.controllers.plugins.explore import ExploreController

@@ -20,8 +20,8 @@ import torch
 from common.command_line import make_parser, show
 
 from simic.contracts.actions import HEADS, OPS
-from simic.contracts.config import WorldConfig
-from simic.contracts.train_config import ReplayConfig
+from simic.contracts.settings.run import WorldConfig
+from simic.contracts.settings.training import ReplayConfig
 from simic.controllers.features import encode
 from simic.controllers.heads import MaskTensors
 from simic.hosts.ensemble import Ensemble

@@ -15,9 +15,9 @@ import time
 
 import numpy as np
 
-from simic.contracts.config import TrialConfig, WorldConfig
 from simic.contracts.controllers import ControllerSpec, Plan, PlannedSeed
 from simic.contracts.rewards import RewardConfig
+from simic.contracts.settings.run import TrialConfig, WorldConfig
 from simic.controllers.schedule_controller import ScheduleController
 from simic.hosts.host_sets import SETS, identify
 from simic.hosts.mixed_ensemble import ensemble_of

@@ -11,7 +11,7 @@ from prefect.states import Completed
 
 from flows.crashed_runs import living
 from simic.app.runs import open_run
-from simic.contracts.run_receipt import RunReceipt
+from simic.contracts.results.run import RunReceipt
 from simic.runtime.home import resolve_home
 from simic.runtime.progress import NoProgress, Progress
 from simic.validation.promotion_gate import rejection_message

@@ -15,9 +15,9 @@ from prefect.artifacts import create_markdown_artifact, create_table_artifact
 from prefect.context import FlowRunContext
 
 from simic.contracts.errors import SimicError
-from simic.contracts.gate import GateDecision, ValidationReport
 from simic.contracts.names import CHAMPION_REFERENCE
-from simic.contracts.receipts import PolicyVersion
+from simic.contracts.results.gate import GateDecision, ValidationReport
+from simic.contracts.results.receipts import PolicyVersion
 from simic.runtime.home import MLFLOW_URL_VARIABLE
 from simic.validation.gate_page import gate_text
 from simic.validation.promotion_gate import rejection_message

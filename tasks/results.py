@@ -16,7 +16,7 @@ from prefect.serializers import JSONSerializer
 from prefect.settings import get_current_settings
 from pydantic import ValidationError
 
-from simic.contracts.receipts import Receipt
+from simic.contracts.results.receipts import Receipt
 from simic.runtime.files import move_to_damaged
 
 __all__ = ["drop_foreign", "storage_folder"]

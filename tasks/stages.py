@@ -26,10 +26,9 @@ from simic.app.artifacts import artifacts_are_intact, move_damaged_artifacts
 from simic.app.container import Container
 from simic.app.receipts import content_digest
 from simic.app.runs import RunKey, describe, open_container
-from simic.contracts.config import RunConfig
 from simic.contracts.errors import IntegrityError, ResourceLimitError, TransientError
-from simic.contracts.gate import GateDecision, ValidationReport
-from simic.contracts.receipts import (
+from simic.contracts.results.gate import GateDecision, ValidationReport
+from simic.contracts.results.receipts import (
     CollectionReceipt,
     IngestReceipt,
     PolicyVersion,
@@ -38,7 +37,8 @@ from simic.contracts.receipts import (
     SnapshotManifest,
     TrainingReport,
 )
-from simic.contracts.trials import SeedChoice, TrialReport
+from simic.contracts.results.trials import SeedChoice, TrialReport
+from simic.contracts.settings.run import RunConfig
 from simic.runtime.home import PREFECT_URL_VARIABLE
 from simic.runtime.progress import NoProgress, Progress, Titled
 from tasks.artifacts import show_decision, show_validation, show_version

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from simic.contracts.train_config import TrainConfig
+from simic.contracts.settings.training import TrainConfig
 from simic.controllers.network import PolicyNetwork
 from simic.hosts.plugins import blueprint_names
 from simic.learning.distillation import FEATURE_NOISE, BranchedDecisions, branched_decisions, distillation

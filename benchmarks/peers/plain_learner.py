@@ -19,7 +19,7 @@ from torch_geometric.utils import softmax
 
 from peers.hetero_conv import HeteroConvNetwork
 from simic.contracts.actions import HEADS, OPS, RELEVANT_HEADS, Head
-from simic.contracts.train_config import TrainConfig
+from simic.contracts.settings.training import TrainConfig
 from simic.controllers.graph import EDGE_TYPES, NODE_TYPES, GraphBatch
 from simic.controllers.network import PolicyNetwork, Relation
 from simic.replay.dataset import GraphDataset

@@ -16,8 +16,8 @@ from torch import Tensor
 
 from simic.contracts.actions import HEADS, Op
 from simic.contracts.batches import OP_INDEX
-from simic.contracts.config import WorldConfig
-from simic.contracts.lifecycle_config import LifecycleConfig
+from simic.contracts.settings.lifecycle import LifecycleConfig
+from simic.contracts.settings.run import WorldConfig
 from simic.hosts.batched.data import epoch_order, host_samples
 from simic.hosts.batched.dataset import epoch_noise, recipes_of
 from simic.hosts.batched.sizes import BLOCKS, SLOTS

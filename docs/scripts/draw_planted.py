@@ -18,13 +18,13 @@ from marked_part import replace_part
 from numpy.typing import NDArray
 from planted_policies import BASE, CLONE, HACKER, NEVER_WORSE, WITH_LOSSES, Bank, Planted, Policy, grow_bank, plant
 
-from simic.contracts.config import RunConfig, TrialConfig
-from simic.contracts.gate import GateDecision, Probe, ValidationReport, Verdict
-from simic.contracts.judgements import Judgement
 from simic.contracts.names import CANDIDATE, CHAMPION
-from simic.contracts.receipts import Provenance
+from simic.contracts.results.gate import GateDecision, Probe, ValidationReport, Verdict
+from simic.contracts.results.judgements import Judgement
+from simic.contracts.results.receipts import Provenance
+from simic.contracts.results.trials import TrialReport
+from simic.contracts.settings.run import RunConfig, TrialConfig
 from simic.contracts.state import HostIdentity
-from simic.contracts.trials import TrialReport
 from simic.ledgers.judgements import next_judgement
 from simic.numerics.mean_bounds import lower_bound
 from simic.numerics.spending import level

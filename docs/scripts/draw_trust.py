@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from scipy import stats
 from scipy.special import zeta
 
-from simic.contracts.config import GateConfig
+from simic.contracts.settings.run import GateConfig
 from simic.numerics.mean_bounds import lower_bound
 from simic.numerics.spending import level
 from simic.validation.palette import BLUE, GREEN, GREY, ORANGE

@@ -18,15 +18,15 @@ from numpy.typing import NDArray
 
 from simic.app.evidence.held_out import HeldOut, held_out_episodes
 from simic.app.evidence.judging import MOST_EPISODES
-from simic.contracts.config import GateConfig, TrialConfig
-from simic.contracts.gate import ValidationReport, Verdict
-from simic.contracts.judgements import Judgement
-from simic.contracts.log_evidence import LogEvidence
 from simic.contracts.names import CANDIDATE, WAIT
-from simic.contracts.receipts import Provenance
+from simic.contracts.results.gate import ValidationReport, Verdict
+from simic.contracts.results.judgements import Judgement
+from simic.contracts.results.log_evidence import LogEvidence
+from simic.contracts.results.receipts import Provenance
+from simic.contracts.results.trials import TrialReport
+from simic.contracts.settings.run import GateConfig, TrialConfig
 from simic.contracts.splits import Split, split_of
 from simic.contracts.state import HostIdentity
-from simic.contracts.trials import TrialReport
 from simic.numerics.off_policy import LoggedEpisodes
 from simic.numerics.spending import level
 from simic.replay.cut_off import CutOff

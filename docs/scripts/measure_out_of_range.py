@@ -15,7 +15,7 @@ import numpy as np
 
 import simic
 from simic.api.policy import controller_of
-from simic.contracts.config import WorldConfig
+from simic.contracts.settings.run import WorldConfig
 from simic.contracts.splits import Split
 from simic.controllers.learned_controller import LearnedController
 from simic.hosts.host_sets import draw_keys, host_set, identify

@@ -13,8 +13,8 @@ import numpy as np
 from marked_part import replace_part
 from numpy.typing import NDArray
 
-from simic.contracts.comparison import Verdict
-from simic.contracts.config import TrialConfig
+from simic.contracts.results.comparison import Verdict
+from simic.contracts.settings.run import TrialConfig
 from simic.numerics.intervals import Interval, crossed_ratio, crossed_student
 from simic.validation.recipes import Judging, compare_recipes
 

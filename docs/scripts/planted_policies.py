@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simic.contracts.batches import Decisions, Masks, Observations
-from simic.contracts.config import RunConfig
 from simic.contracts.controllers import ControllerSpec
+from simic.contracts.settings.run import RunConfig
 from simic.contracts.splits import Split
 from simic.contracts.state import HostIdentity
 from simic.controllers.plugins.random import RandomController

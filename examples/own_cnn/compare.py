@@ -12,10 +12,10 @@ from rich.console import Console
 from simic.app.container import Container
 from simic.cli.console import errors_become_exit_codes
 from simic.cli.tables import trial_table
-from simic.contracts.config import RunConfig, TrialConfig, WorldConfig
 from simic.contracts.controllers import ControllerSpec, HeuristicRules, Plan, PlannedSeed
+from simic.contracts.results.trials import TrialReport
+from simic.contracts.settings.run import RunConfig, TrialConfig, WorldConfig
 from simic.contracts.splits import Split
-from simic.contracts.trials import TrialReport
 from simic.hosts.host_sets import draw_keys, identify
 from simic.runtime.clock import utc_now
 from simic.runtime.home import resolve_home

@@ -48,12 +48,12 @@ from simic.api.reports import FieldReportWriter
 from simic.collection.reporting import Source, field_reports
 from simic.contracts.actions import Action
 from simic.contracts.batches import STAGE_INDEX, action_of
-from simic.contracts.config import WorldConfig
 from simic.contracts.errors import ConfigError
 from simic.contracts.feature_ranges import OutOfRange
 from simic.contracts.field_report import GovernorEvent
 from simic.contracts.lifecycle import SeedStage
 from simic.contracts.names import CHAMPION
+from simic.contracts.settings.run import WorldConfig
 from simic.contracts.state import HardwareContext, SystemState
 from simic.hosts.blueprints import STANDARD
 from simic.hosts.custom import Layer, ModuleHost, Samples

@@ -15,7 +15,7 @@ from simic.api.home import Home
 from simic.api.reports import FieldReportWriter
 from simic.contracts.base import Contract
 from simic.contracts.errors import ConfigError, DatasetError
-from simic.contracts.lifecycle_config import GovernorConfig, LifecycleConfig
+from simic.contracts.settings.lifecycle import GovernorConfig, LifecycleConfig
 from simic.contracts.state import HostIdentity, LayerKind
 from simic.hosts.custom import Layer
 from simic.hosts.custom.run_order import SEVERAL_INPUTS, last_leaf, run_order

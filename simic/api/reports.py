@@ -16,10 +16,10 @@ from simic.api.wire import encode
 from simic.app.names.blueprint_vocabulary import vocabulary
 from simic.bus.factory import BusSpec, open_bus
 from simic.bus.protocol import Line
-from simic.contracts.config import IngestConfig
 from simic.contracts.errors import ConfigError, ContractError
 from simic.contracts.field_report import FieldReport
 from simic.contracts.names import FIELD_REPORTS
+from simic.contracts.settings.run import IngestConfig
 from simic.ingestion.episode_order import MOST_ENDED, MOST_OPEN, EpisodeOrder, read_link
 from simic.ingestion.validate import Refused, Validator
 from simic.runtime import home as places

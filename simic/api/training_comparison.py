@@ -14,9 +14,9 @@ import numpy as np
 from pydantic import Field, ValidationError
 
 from simic.contracts.base import Contract, Count, Finite, NonNegative, UnitInterval
-from simic.contracts.comparison import LEVEL, Verdict, verdict_of
 from simic.contracts.errors import ConfigError, ContractError
-from simic.contracts.trials import Estimate
+from simic.contracts.results.comparison import LEVEL, Verdict, verdict_of
+from simic.contracts.results.trials import Estimate
 from simic.ledgers.ledger import Ledger
 from simic.numerics.comparisons import holm, minimum_detectable_effect, sign_flip_p
 from simic.numerics.intervals import student_interval

@@ -10,9 +10,9 @@ from simic.app.container import Container
 from simic.app.names.policy_names import require_path
 from simic.app.receipts import SEALED, ReceiptStore
 from simic.contracts.errors import ConfigError, IntegrityError
-from simic.contracts.gate import ValidationReport
-from simic.contracts.receipts import IngestReceipt, Receipt, SnapshotManifest, TrainingReport
-from simic.contracts.trials import SeedChoice
+from simic.contracts.results.gate import ValidationReport
+from simic.contracts.results.receipts import IngestReceipt, Receipt, SnapshotManifest, TrainingReport
+from simic.contracts.results.trials import SeedChoice
 from simic.lake.lake import open_lake
 from simic.runtime.files import move_to_damaged
 from simic.runtime.home import Home

@@ -15,9 +15,9 @@ from simic.app.receipts import ReceiptStore
 from simic.app.smoke_test import smoke_test
 from simic.bus.factory import URL_VARIABLE, BusSpec, open_bus
 from simic.bus.protocol import Bus
-from simic.contracts.config import RunConfig
 from simic.contracts.names import KARN, MODEL_NAME
-from simic.contracts.receipts import Provenance, Receipt
+from simic.contracts.results.receipts import Provenance, Receipt
+from simic.contracts.settings.run import RunConfig
 from simic.ledgers import RUNS_LEDGER
 from simic.ledgers.ledger import Ledger
 from simic.ledgers.promotions import PromotionJournal

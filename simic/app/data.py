@@ -13,8 +13,8 @@ from simic.app.names.blueprint_vocabulary import vocabulary
 from simic.contracts.errors import ConfigError, IntegrityError
 from simic.contracts.metrics import METRICS, exported_name
 from simic.contracts.names import FIELD_REPORTS
-from simic.contracts.receipts import IngestReceipt, SnapshotManifest
-from simic.contracts.snapshots import Pin, SnapshotCheck, SnapshotDifference, SnapshotList, SnapshotPruning
+from simic.contracts.results.receipts import IngestReceipt, SnapshotManifest
+from simic.contracts.results.snapshots import Pin, SnapshotCheck, SnapshotDifference, SnapshotList, SnapshotPruning
 from simic.contracts.splits import Split
 from simic.curation import run as curation
 from simic.ingestion import ingest as ingestion

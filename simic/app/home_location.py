@@ -12,7 +12,7 @@ from datetime import datetime
 from simic.app.checks.health import damaged, healthy, repairable, repaired, summarise
 from simic.app.prefect_results import results_elsewhere, rewrite_results
 from simic.contracts.errors import ConfigError, SimicError
-from simic.contracts.lake import Check
+from simic.contracts.results.lake import Check
 from simic.ledgers import MOVES_LEDGER
 from simic.ledgers.ledger import Ledger
 from simic.ledgers.moves import Move, last_place

@@ -8,9 +8,9 @@ from simic.app.container import Container
 from simic.app.evidence.judging import begin, check_growable, judging_run
 from simic.app.names.blueprint_vocabulary import vocabulary
 from simic.contracts.errors import ConfigError
-from simic.contracts.gate import ValidationReport
-from simic.contracts.karn import KarnReport
-from simic.contracts.receipts import SnapshotManifest
+from simic.contracts.results.gate import ValidationReport
+from simic.contracts.results.karn import KarnReport
+from simic.contracts.results.receipts import SnapshotManifest
 from simic.hosts.plugins import world_identity
 from simic.learning import train_karn as learning
 from simic.runtime.locks import exclusive

@@ -14,7 +14,7 @@ from simic.app.container import Container
 from simic.app.receipts import SEALED_STAGES
 from simic.app.resealing import countersign, find_revoked, key_of, registry_lock, reseal, sealed_directories
 from simic.contracts.errors import ConfigError, IntegrityError
-from simic.contracts.keys import KeyChange, KeyList, KeyRecord, KeyStanding, Resealing
+from simic.contracts.results.keys import KeyChange, KeyList, KeyRecord, KeyStanding, Resealing
 from simic.ledgers import CANDIDATES_LEDGER, GATES_LEDGER, PROMOTIONS_LEDGER
 from simic.ledgers.promotions import PromotionJournal
 from simic.runtime.home import Home

@@ -12,7 +12,7 @@ from simic.app.names.policy_names import labelled, locate, require_path
 from simic.contracts.controllers import ControllerSpec
 from simic.contracts.errors import ConfigError
 from simic.contracts.names import CHAMPION, CHAMPION_REFERENCE, LEARNED, MODEL_NAME, REFERENCE_PREFIX
-from simic.contracts.receipts import PolicyVersion
+from simic.contracts.results.receipts import PolicyVersion
 from simic.ledgers import CANDIDATES_LEDGER, POLICIES_LEDGER, PROMOTIONS_LEDGER
 from simic.registry.registry import Registry
 from simic.runtime.home import Home

@@ -10,8 +10,6 @@ from simic.app.names.policy_names import locate, require_path
 from simic.app.receipts import ReceiptStore
 from simic.bus.codec import unwrap
 from simic.contracts.errors import ConfigError, IntegrityError
-from simic.contracts.gate import GateDecision, ValidationReport
-from simic.contracts.karn import KarnReport, Trained
 from simic.contracts.names import (
     CHAMPION,
     CHAMPION_REFERENCE,
@@ -22,8 +20,10 @@ from simic.contracts.names import (
     maker_of,
 )
 from simic.contracts.policy_update import PolicyUpdate, RolloutPlan
-from simic.contracts.receipts import PolicyVersion, PublicationReceipt, SnapshotManifest, TrainingReport
-from simic.contracts.trials import SeedChoice
+from simic.contracts.results.gate import GateDecision, ValidationReport
+from simic.contracts.results.karn import KarnReport, Trained
+from simic.contracts.results.receipts import PolicyVersion, PublicationReceipt, SnapshotManifest, TrainingReport
+from simic.contracts.results.trials import SeedChoice
 from simic.ledgers.judgements import judgement_of
 from simic.ledgers.policies import read_history
 from simic.ledgers.promotions import Operation, PromotionEntry

@@ -13,9 +13,9 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from simic.contracts.errors import ConfigError, ContractError, IntegrityError, SimicError
-from simic.contracts.gate import GateDecision, ValidationReport
-from simic.contracts.karn import KarnReport
-from simic.contracts.receipts import (
+from simic.contracts.results.gate import GateDecision, ValidationReport
+from simic.contracts.results.karn import KarnReport
+from simic.contracts.results.receipts import (
     SEAL_FIELDS,
     CollectionReceipt,
     IngestReceipt,
@@ -25,7 +25,7 @@ from simic.contracts.receipts import (
     SnapshotManifest,
     TrainingReport,
 )
-from simic.contracts.trials import TrialReport
+from simic.contracts.results.trials import TrialReport
 from simic.runtime.clock import Clock
 from simic.runtime.files import atomic_write
 from simic.runtime.home import Home

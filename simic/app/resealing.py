@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from simic.app.container import Container
 from simic.contracts.errors import IntegrityError
-from simic.contracts.keys import Resealing, VouchedLine
+from simic.contracts.results.keys import Resealing, VouchedLine
 from simic.ledgers import PROMOTIONS_LEDGER
 from simic.ledgers.promotions import History, PromotionEntry, PromotionJournal, Signed
 from simic.registry.pyfunc_files import POLICY_FOLDER

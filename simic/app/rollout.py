@@ -11,8 +11,8 @@ from simic.catalogue.query import query
 from simic.contracts.errors import ConfigError, RolloutFailedError, RolloutWaitsError
 from simic.contracts.names import MODEL_NAME
 from simic.contracts.policy_update import PolicyUpdate, RolloutPlan
-from simic.contracts.receipts import PolicyVersion, PublicationReceipt
-from simic.contracts.rollout import RolloutStatus, RolloutVerdict, SuccessRate
+from simic.contracts.results.receipts import PolicyVersion, PublicationReceipt
+from simic.contracts.results.rollout import RolloutStatus, RolloutVerdict, SuccessRate
 from simic.ledgers.collections import collection_starts
 from simic.numerics.intervals import binomial_interval
 from simic.publication.publish import open_outbox

@@ -11,11 +11,9 @@ from simic.app.container import Container
 from simic.app.evidence.plan_books import check_baselines
 from simic.app.training import DISTIL, collected_sets, require_finished, trial_inputs
 from simic.contracts.base import Contract, Count, Digest
-from simic.contracts.config import RunConfig
-from simic.contracts.continual import require_policy
 from simic.contracts.errors import IntegrityError, ResourceLimitError, TransientError
-from simic.contracts.gate import GateDecision, ValidationReport
-from simic.contracts.receipts import (
+from simic.contracts.results.gate import GateDecision, ValidationReport
+from simic.contracts.results.receipts import (
     CollectionReceipt,
     IngestReceipt,
     PolicyVersion,
@@ -24,8 +22,10 @@ from simic.contracts.receipts import (
     SnapshotManifest,
     TrainingReport,
 )
-from simic.contracts.run_receipt import RunReceipt
-from simic.contracts.trials import SeedChoice, TrialReport
+from simic.contracts.results.run import RunReceipt
+from simic.contracts.results.trials import SeedChoice, TrialReport
+from simic.contracts.settings.continual import require_policy
+from simic.contracts.settings.run import RunConfig
 from simic.learning.objectives import OBJECTIVES
 from simic.ledgers.runs import RunEntry, RunEvent, RunIdentity
 from simic.runtime.files import disk_full_as_transient

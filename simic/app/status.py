@@ -6,13 +6,13 @@ from typing import Any, TypeVar
 
 from simic.app.container import Container
 from simic.contracts.errors import IntegrityError
-from simic.contracts.gate import GateDecision, ValidationReport
-from simic.contracts.karn import KarnReport, Trained
 from simic.contracts.names import CANDIDATE, KARN, WAIT
 from simic.contracts.policy_update import PolicyUpdate
-from simic.contracts.receipts import PolicyVersion, Receipt, SnapshotManifest, TrainingReport
-from simic.contracts.status import ChampionStatus, GainOn, HomeStatus, JudgedOn, NewestDecision, TrainingRows
-from simic.contracts.trials import TrialReport
+from simic.contracts.results.gate import GateDecision, ValidationReport
+from simic.contracts.results.karn import KarnReport, Trained
+from simic.contracts.results.receipts import PolicyVersion, Receipt, SnapshotManifest, TrainingReport
+from simic.contracts.results.status import ChampionStatus, GainOn, HomeStatus, JudgedOn, NewestDecision, TrainingRows
+from simic.contracts.results.trials import TrialReport
 from simic.ledgers.policies import check_entry, newest_decision, read_history
 from simic.ledgers.promotions import History, PromotionEntry
 from simic.publication.publish import known_update, open_outbox

@@ -20,15 +20,15 @@ from simic.app.names.trial_controllers import select_controllers
 from simic.app.training_hosts import drawing_alone, training_keys
 from simic.collection import collect as collection
 from simic.collection.branching import BranchChoice
-from simic.contracts.config import RunConfig, WorldConfig
 from simic.contracts.controllers import ControllerSpec, PlanBook
 from simic.contracts.errors import ConfigError, HopelessError
-from simic.contracts.gate import ValidationReport
-from simic.contracts.judgements import JudgementEntry
 from simic.contracts.names import CHAMPION, WAIT
-from simic.contracts.receipts import CollectionReceipt, SnapshotManifest, TrainingReport
+from simic.contracts.results.gate import ValidationReport
+from simic.contracts.results.judgements import JudgementEntry
+from simic.contracts.results.receipts import CollectionReceipt, SnapshotManifest, TrainingReport
+from simic.contracts.results.trials import TrialReport
+from simic.contracts.settings.run import RunConfig, WorldConfig
 from simic.contracts.splits import Split
-from simic.contracts.trials import TrialReport
 from simic.controllers.plans import load_plans
 from simic.hosts.batched.images import pictures_digest
 from simic.hosts.host_sets import draw_keys, host_set, identify

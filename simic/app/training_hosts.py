@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 
 from simic.app.container import Container
-from simic.contracts.config import WorldConfig
+from simic.contracts.settings.run import WorldConfig
 from simic.contracts.splits import Split
 from simic.hosts.host_sets import draw_keys, host_set
 from simic.runtime.locks import exclusive

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from simic.app.container import Container
 from simic.app.training import require_finished
-from simic.contracts.receipts import TrainingReport
-from simic.contracts.trials import SeedChoice
+from simic.contracts.results.receipts import TrainingReport
+from simic.contracts.results.trials import SeedChoice
 from simic.validation.report import learned_spec
 from simic.validation.training_seeds import choose, row_of, validation_hosts
 from simic.validation.trials import run_trials

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 from simic.bus.plugins import BUSES
 from simic.bus.protocol import Bus
-from simic.contracts.config import BusConfig, IngestConfig
 from simic.contracts.errors import ConfigError
+from simic.contracts.settings.run import BusConfig, IngestConfig
 
 __all__ = ["URL_VARIABLE", "BusSpec", "bus_plugin", "open_bus"]
 

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Callable, Iterable, Sequence
 
 from simic.bus.protocol import Line
-from simic.contracts.lake import Span
+from simic.contracts.results.lake import Span
 
 __all__ = ["SpanDigest", "has_spans"]
 

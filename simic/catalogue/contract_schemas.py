@@ -20,8 +20,8 @@ __all__ = ["contract_names", "example_of", "schema_of"]
 def _contracts() -> dict[str, type[Contract]]:
     """Return every public contract of ``simic.contracts`` by name."""
     contracts: dict[str, type[Contract]] = {}
-    for module_info in pkgutil.iter_modules(simic.contracts.__path__):
-        module = importlib.import_module(f"simic.contracts.{module_info.name}")
+    for module_info in pkgutil.walk_packages(simic.contracts.__path__, "simic.contracts."):
+        module = importlib.import_module(module_info.name)
         for name in getattr(module, "__all__", ()):
             value = getattr(module, name)
             if isinstance(value, type) and issubclass(value, Contract) and value is not Contract:

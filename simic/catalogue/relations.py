@@ -15,15 +15,15 @@ from pydantic import BaseModel
 from simic.bus.codec import decode, unwrap
 from simic.contracts.envelope import EventEnvelope
 from simic.contracts.errors import ContractError
-from simic.contracts.gate import GateDecision, ValidationReport
-from simic.contracts.judgements import JudgementEntry
 from simic.contracts.names import MODELS
 from simic.contracts.policy_update import PolicyUpdate
-from simic.contracts.receipts import PolicyVersion, SnapshotManifest, TrainingReport
-from simic.contracts.snapshots import Pin
+from simic.contracts.results.gate import GateDecision, ValidationReport
+from simic.contracts.results.judgements import JudgementEntry
+from simic.contracts.results.receipts import PolicyVersion, SnapshotManifest, TrainingReport
+from simic.contracts.results.snapshots import Pin
+from simic.contracts.results.trials import TrialReport
 from simic.contracts.splits import TEST_SHARE, TRAIN_SHARE
 from simic.contracts.telemetry import SloViolation, TelemetryPacket
-from simic.contracts.trials import TrialReport
 from simic.lake.duck import create_parquet_view, create_table, exactly
 from simic.lake.duck_views import create_parts_view
 from simic.lake.lake import Lake

@@ -32,7 +32,7 @@ from simic.runtime.home import HomeUse, resolve_home
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from simic.contracts.recipes import RecipeComparison
+    from simic.contracts.results.recipes import RecipeComparison
 
 __all__ = ["add_to"]
 

@@ -11,8 +11,8 @@ from urllib.parse import quote
 
 from simic.cli.compare import pairs_table
 from simic.cli.console import short, visible
-from simic.contracts.comparison import LEVEL
-from simic.contracts.recipes import RecipeComparison
+from simic.contracts.results.comparison import LEVEL
+from simic.contracts.results.recipes import RecipeComparison
 from simic.runtime.files import atomic_write
 from simic.validation.table import Table, escape_markdown, fenced, interval, markdown, percent
 

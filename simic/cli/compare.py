@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from simic.app.container import Container
-    from simic.contracts.comparison import Comparison, PairComparison
-    from simic.contracts.recipes import RecipeComparison
+    from simic.contracts.results.comparison import Comparison, PairComparison
+    from simic.contracts.results.recipes import RecipeComparison
 
 __all__ = ["PairPlot", "add_to", "draw", "pairs_table", "show_run"]
 

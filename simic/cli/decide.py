@@ -11,8 +11,8 @@ import typer
 from simic.cli import completion
 from simic.cli.console import EXIT_CODES, emit
 from simic.cli.options import POLICY_NAMES, AsJson, TrustedKeys
-from simic.contracts.config import IngestConfig
 from simic.contracts.errors import ConfigError, ContractError
+from simic.contracts.settings.run import IngestConfig
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -12,11 +12,11 @@ from rich.text import Text
 
 from simic.cli.console import EXIT_CODES, cell, emit
 from simic.cli.options import AsJson, Overrides, ProfileName, open_container
-from simic.contracts.lake import Health
+from simic.contracts.results.lake import Health
 from simic.runtime.home import HomeUse
 
 if TYPE_CHECKING:
-    from simic.contracts.lake import HealthReport
+    from simic.contracts.results.lake import HealthReport
 
 __all__ = ["FINDINGS", "add_to"]
 

@@ -24,7 +24,7 @@ from simic.contracts.errors import ConfigError
 from simic.validation.table import Table
 
 if TYPE_CHECKING:
-    from simic.contracts.off_policy import OffPolicyReport, Range
+    from simic.contracts.results.off_policy import OffPolicyReport, Range
 
 __all__ = ["add_to"]
 

@@ -13,7 +13,7 @@ from rich.text import Text
 from simic.cli.console import cell, emit
 from simic.cli.options import AsJson, Overrides, ProfileName, Seed, SetName, open_container, whole_number
 from simic.contracts.controllers import Plan
-from simic.contracts.headroom import FEWEST_HOSTS, FamilyHeadroom, Headroom
+from simic.contracts.results.headroom import FEWEST_HOSTS, FamilyHeadroom, Headroom
 from simic.runtime.home import HomeUse
 from simic.validation.table import interval
 

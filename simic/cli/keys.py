@@ -17,7 +17,7 @@ from simic.contracts.errors import ConfigError
 from simic.runtime.home import HomeUse
 
 if TYPE_CHECKING:
-    from simic.contracts.keys import KeyChange, KeyList, Resealing
+    from simic.contracts.results.keys import KeyChange, KeyList, Resealing
 
 __all__ = ["add_to"]
 

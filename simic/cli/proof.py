@@ -37,7 +37,7 @@ from simic.cli.proof_page import (
 from simic.cli.tables import numbers_table
 from simic.contracts.controllers import SEARCHED
 from simic.contracts.errors import ConfigError
-from simic.contracts.proof import Proof
+from simic.contracts.results.proof import Proof
 from simic.runtime.files import atomic_write
 from simic.runtime.home import HomeUse
 from simic.validation.table import COST_NOTE, SCORED_NOTE, SEARCHED_NOTE, STATIC_NOTE

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from urllib.parse import quote
 
 from simic.cli.console import short, visible
-from simic.contracts.proof import Proof, ProofLeftOut, ProofSeed, ProofSet
+from simic.contracts.results.proof import Proof, ProofLeftOut, ProofSeed, ProofSet
 from simic.validation.baselines.plan_book import missing_book_message
 from simic.validation.table import (
     COST_COLUMNS,

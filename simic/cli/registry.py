@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from simic.app.container import Container
-    from simic.contracts.gate import GateDecision, ValidationReport
-    from simic.contracts.receipts import PolicyVersion
+    from simic.contracts.results.gate import GateDecision, ValidationReport
+    from simic.contracts.results.receipts import PolicyVersion
 
 __all__ = ["add_to"]
 

@@ -12,7 +12,7 @@ from simic.cli.tables import receipt_lines
 from simic.runtime.home import HomeUse
 
 if TYPE_CHECKING:
-    from simic.contracts.rollout import RolloutStatus, SuccessRate
+    from simic.contracts.results.rollout import RolloutStatus, SuccessRate
 
 __all__ = ["add_to"]
 

@@ -18,7 +18,7 @@ from simic.cli.services.nightly import raise_for_state, run_deployment
 from simic.cli.services.stack import healthy_api, ui_links
 from simic.cli.tables import decision_table, numbers_table, proof_table
 from simic.contracts.errors import GateRejectedError
-from simic.contracts.run_receipt import RunReceipt
+from simic.contracts.results.run import RunReceipt
 from simic.runtime.clock import utc_now
 from simic.runtime.home import Home, HomeUse, resolve_home
 from simic.runtime.settings import load_profile

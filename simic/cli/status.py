@@ -17,8 +17,8 @@ from simic.validation.table import controller_rank, interval
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from simic.contracts.receipts import PolicyVersion
-    from simic.contracts.status import ChampionStatus, HomeStatus, JudgedOn, TrainingRows
+    from simic.contracts.results.receipts import PolicyVersion
+    from simic.contracts.results.status import ChampionStatus, HomeStatus, JudgedOn, TrainingRows
 
 __all__ = ["add_to"]
 

@@ -13,9 +13,9 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from simic.cli.console import cell, megabytes, short, visible
-from simic.contracts.gate import GateDecision, ValidationReport, Verdict
-from simic.contracts.receipts import PublicationReceipt, Receipt
-from simic.contracts.snapshots import (
+from simic.contracts.results.gate import GateDecision, ValidationReport, Verdict
+from simic.contracts.results.receipts import PublicationReceipt, Receipt
+from simic.contracts.results.snapshots import (
     Change,
     EpisodeCounts,
     PolicyStatus,
@@ -26,7 +26,7 @@ from simic.contracts.snapshots import (
     SnapshotPruning,
     SnapshotSummary,
 )
-from simic.contracts.trials import TrialReport
+from simic.contracts.results.trials import TrialReport
 from simic.validation import table as proof
 from simic.validation.baselines.plan_book import lacks_book, missing_book_message, other_game_message
 

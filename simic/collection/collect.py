@@ -18,13 +18,13 @@ from simic.bus.factory import BusSpec, open_bus
 from simic.collection.branching import Branch, BranchChoice, choose_branches
 from simic.collection.early_stop import BELOW_ITS_BEST, HopelessHosts
 from simic.collection.reporting import Source, branch_ids, field_reports, run_ids
-from simic.contracts.config import EpisodeStopConfig, WorldConfig
 from simic.contracts.controllers import ControllerSpec
 from simic.contracts.errors import ConfigError
 from simic.contracts.field_report import FieldReport
 from simic.contracts.names import FIELD_REPORTS
-from simic.contracts.receipts import CollectionReceipt, Provenance
+from simic.contracts.results.receipts import CollectionReceipt, Provenance
 from simic.contracts.rewards import RewardConfig
+from simic.contracts.settings.run import EpisodeStopConfig, WorldConfig
 from simic.contracts.state import HardwareContext, HostIdentity
 from simic.controllers.branching import BranchingController
 from simic.controllers.factory import make

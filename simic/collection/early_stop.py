@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from simic.contracts.config import EpisodeStopConfig
+from simic.contracts.settings.run import EpisodeStopConfig
 from simic.hosts.rollout import Step
 
 __all__ = ["BELOW_ITS_BEST", "HopelessHosts"]

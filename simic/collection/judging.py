@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from simic.bus.factory import BusSpec, open_bus
 from simic.collection.reporting import Source, field_reports
-from simic.contracts.config import WorldConfig
 from simic.contracts.errors import ConfigError
 from simic.contracts.names import FIELD_REPORTS
+from simic.contracts.settings.run import WorldConfig
 from simic.contracts.splits import Split, split_of
 from simic.contracts.state import HardwareContext, HostIdentity
 from simic.controllers.protocol import Controller

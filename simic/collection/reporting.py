@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from simic.collection.branching import Branch
 from simic.contracts.actions import RELEVANT_HEADS
 from simic.contracts.batches import action_of, log_prob_of, masks_of
-from simic.contracts.config import EpisodeStopConfig, WorldConfig
 from simic.contracts.field_report import FieldReport, Outcome, StepMetrics
+from simic.contracts.settings.run import EpisodeStopConfig, WorldConfig
 from simic.contracts.state import HardwareContext, HostIdentity, SystemState
 from simic.hosts.ensemble import StepOutcome
 from simic.hosts.plugins import world_identity

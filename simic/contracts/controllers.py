@@ -9,7 +9,6 @@ from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, mod
 
 from simic.contracts.actions import AlphaCurve, BlueprintName
 from simic.contracts.base import Contract, Count, Digest, Finite
-from simic.contracts.lifecycle_config import GovernorConfig, LifecycleConfig
 from simic.contracts.names import (
     BLIND,
     CANDIDATE,
@@ -22,9 +21,10 @@ from simic.contracts.names import (
     WAIT,
     consulting_name,
 )
+from simic.contracts.results.trials import Estimate
 from simic.contracts.rewards import RewardConfig
+from simic.contracts.settings.lifecycle import GovernorConfig, LifecycleConfig
 from simic.contracts.state import HISTORY_EPOCHS
-from simic.contracts.trials import Estimate
 
 __all__ = [
     "COMPARISON_CONTROLLERS",

@@ -14,7 +14,7 @@ from simic.contracts.base import Contract, Count, Digest, Finite, NonNegative, T
 from simic.contracts.feature_ranges import OutOfRange
 from simic.contracts.field_report import GovernorEvent
 from simic.contracts.lifecycle import SeedStage
-from simic.contracts.receipts import Receipt
+from simic.contracts.results.receipts import Receipt
 from simic.contracts.splits import Split
 from simic.contracts.state import HostIdentity
 

@@ -8,7 +8,7 @@ from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
 from simic.contracts.actor import Actor
 from simic.contracts.base import Contract, Count, Digest, Finite, UnitInterval, UtcDatetime
-from simic.contracts.log_evidence import EvidenceKind
+from simic.contracts.results.log_evidence import EvidenceKind
 
 __all__ = ["PolicyUpdate", "RolloutPlan", "SemanticVersion", "ValidationSummary"]
 

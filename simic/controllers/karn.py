@@ -18,8 +18,8 @@ from torch import Tensor, nn
 from simic.contracts.base import Text
 from simic.contracts.errors import ContractError
 from simic.contracts.feature_ranges import FeatureRanges
-from simic.contracts.karn_config import KarnNetworkConfig
 from simic.contracts.names import KARN
+from simic.contracts.settings.karn import KarnNetworkConfig
 from simic.controllers.features import feature_names
 from simic.controllers.graph import GraphBatch
 from simic.controllers.network import (

@@ -27,7 +27,7 @@ from torch.nn import functional
 from simic.contracts.actions import HEAD_SIZES, OPS, Head, Op
 from simic.contracts.batches import OP_INDEX
 from simic.contracts.errors import ContractError
-from simic.contracts.network_config import NetworkConfig
+from simic.contracts.settings.network import NetworkConfig
 from simic.controllers.features import feature_names, has_trained
 from simic.controllers.graph import EDGE_TYPES, NODE_TYPES, EdgeType, GraphBatch, NodeFeatures
 from simic.numerics.ragged import row_owners

@@ -11,7 +11,7 @@ import torch
 from simic.contracts.base import Text
 from simic.contracts.errors import ContractError
 from simic.contracts.feature_ranges import FeatureRanges
-from simic.contracts.network_config import NetworkConfig
+from simic.contracts.settings.network import NetworkConfig
 from simic.controllers.network import NetworkShape, PolicyNetwork
 from simic.controllers.network_files import (
     CARD_NAME,

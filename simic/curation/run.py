@@ -12,9 +12,9 @@ from typing import NamedTuple
 import duckdb
 import pyarrow as pa  # type: ignore[import-untyped]
 
-from simic.contracts.config import CurateConfig
 from simic.contracts.errors import ContractError, IntegrityError, TransientError
-from simic.contracts.receipts import Provenance, SnapshotManifest
+from simic.contracts.results.receipts import Provenance, SnapshotManifest
+from simic.contracts.settings.run import CurateConfig
 from simic.contracts.splits import TEST_SHARE, TRAIN_SHARE, Split
 from simic.curation.statements import (
     OnStatement,

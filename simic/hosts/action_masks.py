@@ -14,7 +14,7 @@ from simic.contracts.actions import ALPHA_CURVES, ALPHA_SPEEDS, ALPHA_TARGETS, H
 from simic.contracts.batches import HEAD_INDEX, OP_INDEX, STAGES, Masks, relevance
 from simic.contracts.errors import IllegalActionError
 from simic.contracts.lifecycle import SeedStage
-from simic.contracts.lifecycle_config import LifecycleConfig
+from simic.contracts.settings.lifecycle import LifecycleConfig
 from simic.hosts import lifecycle_gates
 from simic.hosts.lifecycle import SLOT_FIELDS, Slots
 

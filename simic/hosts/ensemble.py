@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 
 from simic.contracts.actions import Head, Op
 from simic.contracts.batches import HEAD_INDEX, OP_INDEX, Masks, Observations
-from simic.contracts.config import WorldConfig
 from simic.contracts.errors import ConfigError
 from simic.contracts.field_report import GovernorEvent
 from simic.contracts.lifecycle import SeedStage, Trigger
+from simic.contracts.settings.run import WorldConfig
 from simic.contracts.state import HostIdentity
 from simic.hosts import governor, transitions
 from simic.hosts.action_masks import check_actions, legal_masks, why_refused

@@ -9,9 +9,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from simic.contracts.config import WorldConfig
 from simic.contracts.errors import ConfigError
-from simic.contracts.lifecycle_config import LifecycleConfig
+from simic.contracts.settings.lifecycle import LifecycleConfig
+from simic.contracts.settings.run import WorldConfig
 from simic.contracts.state import HostIdentity
 from simic.hosts import lifecycle_gates
 from simic.hosts.batched.host_batch import CompactedHosts

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simic.contracts.field_report import GovernorEvent, GovernorKind
-from simic.contracts.lifecycle_config import GovernorConfig
+from simic.contracts.settings.lifecycle import GovernorConfig
 
 __all__ = ["MITIGATION", "Evidence", "judge"]
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from simic.contracts.lifecycle_config import LifecycleConfig
+from simic.contracts.settings.lifecycle import LifecycleConfig
 
 __all__ = [
     "GateResult",

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simic.contracts.batches import Masks, Observations
-from simic.contracts.config import WorldConfig
+from simic.contracts.settings.run import WorldConfig
 from simic.contracts.state import HostIdentity
 from simic.hosts.ensemble import Ensemble, StepOutcome
 from simic.hosts.host_sets import host_set

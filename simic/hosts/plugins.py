@@ -9,8 +9,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from simic.contracts.config import WorldConfig
 from simic.contracts.errors import ConfigError
+from simic.contracts.settings.run import WorldConfig
 from simic.runtime.code_version import tree_digest
 from simic.runtime.plugin_folder import PluginFolder
 

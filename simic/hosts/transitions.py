@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from simic.contracts.actions import ALPHA_CURVES, ALPHA_SPEEDS, ALPHA_TARGETS, TEMPOS, AlphaCurve, Head, Op
 from simic.contracts.batches import HEAD_INDEX, OP_INDEX, STAGE_INDEX
 from simic.contracts.lifecycle import Gate, SeedStage, Trigger
-from simic.contracts.lifecycle_config import LifecycleConfig
+from simic.contracts.settings.lifecycle import LifecycleConfig
 from simic.hosts import lifecycle_gates
 from simic.hosts.lifecycle import Slots, automatic, ramp
 

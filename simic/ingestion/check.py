@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from simic.bus.protocol import Line
-from simic.contracts.config import IngestConfig
+from simic.contracts.settings.run import IngestConfig
 from simic.ingestion.any_order import MOST_HELD, AnyOrder, Judged
 from simic.ingestion.episode_order import MOST_ENDED, MOST_OPEN, EpisodeOrder, Link, read_link
 from simic.ingestion.validate import Accepted, Refused, Validator

@@ -26,9 +26,9 @@ from datetime import datetime
 
 from simic.bus.protocol import Bus, Defect, Delivery, Line
 from simic.bus.spans import SpanDigest
-from simic.contracts.config import IngestConfig
 from simic.contracts.names import FIELD_REPORTS
-from simic.contracts.receipts import IngestReceipt, Provenance
+from simic.contracts.results.receipts import IngestReceipt, Provenance
+from simic.contracts.settings.run import IngestConfig
 from simic.ingestion.validate import Accepted, Refused, Validator
 from simic.lake.arrow_reader import AcceptedReports, ArrowReader, open_arrow_reader
 from simic.lake.dedup import DedupIndex, FirstSeen, open_dedup_index

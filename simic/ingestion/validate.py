@@ -13,9 +13,9 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from simic.bus.protocol import Defect, Line
-from simic.contracts.config import IngestConfig
 from simic.contracts.consistency import find_contradiction
 from simic.contracts.field_report import FieldReport
+from simic.contracts.settings.run import IngestConfig
 from simic.contracts.state import SystemState
 from simic.ingestion.fast_validator import nesting, strict_struct_for
 from simic.lake.quarantine import Reason

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
 from simic.contracts.base import Contract
 from simic.contracts.errors import ConfigError, IntegrityError, TransientError
-from simic.contracts.lake import Span
+from simic.contracts.results.lake import Span
 from simic.lake.log import LedgerState, Part, StoreBound, read_state
 from simic.lake.ownership import check_claims, check_held, claim
 from simic.lake.parts import Checkpoint, schema_digest, write_part

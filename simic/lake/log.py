@@ -17,7 +17,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from simic.contracts.base import Contract, Count, Digest, UtcDatetime
 from simic.contracts.errors import IntegrityError
-from simic.contracts.lake import Span
+from simic.contracts.results.lake import Span
 from simic.ledgers.ledger import Ledger
 
 __all__ = [

@@ -8,9 +8,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 
-from simic.contracts.config import LakeConfig
 from simic.contracts.errors import IntegrityError
-from simic.contracts.lake import Compaction, LakeStatus, Retention, Vacuum
+from simic.contracts.results.lake import Compaction, LakeStatus, Retention, Vacuum
+from simic.contracts.settings.run import LakeConfig
 from simic.lake.compaction import COMPACT_TMP, MergeLimits, merge, plan_merges
 from simic.lake.lake import LAKE_LOCK, Lake, open_lake
 from simic.lake.log import Part

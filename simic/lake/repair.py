@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from simic.contracts.errors import IntegrityError
-from simic.contracts.lake import Span
+from simic.contracts.results.lake import Span
 from simic.lake.lake import Lake
 from simic.lake.log import Damaged, Part, TombstoneFile, TombstonesExpired, landings
 from simic.lake.parts import check_part

@@ -17,8 +17,8 @@ from simic.contracts.errors import (
     HopelessError,
     OutOfMemoryError,
 )
-from simic.contracts.safety import TrainingStop, Trigger
-from simic.contracts.train_config import TrainConfig
+from simic.contracts.settings.safety import TrainingStop, Trigger
+from simic.contracts.settings.training import TrainConfig
 from simic.learning.checkpoints import Checkpoint, Checkpoints
 from simic.learning.history import History
 from simic.learning.limits import TrainingLimits

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import torch
 
 from simic.contracts.errors import ConfigError
-from simic.contracts.train_config import DeviceName, TrainConfig
+from simic.contracts.settings.training import DeviceName, TrainConfig
 from simic.replay.dataset import GraphDataset
 
 __all__ = ["choose_device", "numerics", "placed"]

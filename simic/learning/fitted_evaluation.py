@@ -19,7 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from simic.contracts.train_config import TrainConfig
+from simic.contracts.settings.training import TrainConfig
 from simic.controllers.logged_states import TargetActions
 from simic.controllers.network import PolicyNetwork
 from simic.learning.learner import Learner

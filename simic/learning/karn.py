@@ -28,8 +28,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from simic.contracts.errors import TrainingError
-from simic.contracts.karn_config import KarnConfig
-from simic.contracts.train_config import TrainConfig
+from simic.contracts.settings.karn import KarnConfig
+from simic.contracts.settings.training import TrainConfig
 from simic.controllers.graph import GraphBatch
 from simic.controllers.heads import MaskTensors, mixture
 from simic.controllers.karn import KarnNetwork

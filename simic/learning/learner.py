@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from simic.contracts.errors import DivergenceError, OutOfMemoryError
-from simic.contracts.train_config import TrainConfig
+from simic.contracts.settings.training import TrainConfig
 from simic.controllers.network import GraphNetwork, PolicyNetwork
 from simic.learning.clipping import GRAD_NORM, clip_by_group
 from simic.learning.history import History

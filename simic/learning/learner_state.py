@@ -14,8 +14,8 @@ from safetensors.torch import save
 from torch import Tensor
 
 from simic.contracts.base import Contract, Count, Digest
-from simic.contracts.continual import CurriculumState
 from simic.contracts.errors import ContractError
+from simic.contracts.settings.continual import CurriculumState
 from simic.controllers.network import PolicyNetwork
 from simic.controllers.network_files import read_tensors
 from simic.controllers.policy_files import LEARNER_NAMES

@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from simic.contracts.actions import Op
 from simic.contracts.batches import OP_INDEX
-from simic.contracts.train_config import TrainConfig
+from simic.contracts.settings.training import TrainConfig
 from simic.controllers import heads
 from simic.controllers.network import NetworkOutput, PolicyNetwork
 from simic.learning.diagnostics import batch_metrics, behaviour_divergence, by_head, entropy_by_head, ratio_shares

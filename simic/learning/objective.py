@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from simic.contracts.train_config import TrainConfig
+from simic.contracts.settings.training import TrainConfig
 from simic.learning.continual.curriculum import Curriculum
 from simic.learning.learner import Learner
 from simic.learning.phases import Record

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from simic.contracts.errors import IntegrityError
-from simic.contracts.receipts import Provenance, SnapshotManifest
+from simic.contracts.results.receipts import Provenance, SnapshotManifest
 from simic.controllers.policy_files import describe, save_policy
 from simic.learning.checkpoints import Checkpoint, Checkpoints
 from simic.learning.continual.memory import write_memory

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from simic.contracts.errors import TrainingError
-from simic.contracts.train_config import TrainConfig
+from simic.contracts.settings.training import TrainConfig
 from simic.controllers.network import NetworkShape, PolicyNetwork, fit_normaliser
 from simic.learning.learner import Learner
 from simic.learning.losses import Loss, cloning_loss, commit_metrics, value_fit_loss

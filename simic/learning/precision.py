@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from simic.contracts.train_config import PrecisionName
+from simic.contracts.settings.training import PrecisionName
 
 __all__ = ["Precision"]
 

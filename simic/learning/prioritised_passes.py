@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from simic.contracts.train_config import ReplayConfig
+from simic.contracts.settings.training import ReplayConfig
 from simic.learning.history import History
 from simic.replay.live.prioritised import Draw, Prioritisation, PrioritisedSampler
 from simic.replay.sampler import PassSampler, split

@@ -23,7 +23,7 @@ from torch.nn import functional
 
 from simic.contracts.actions import HEADS, OPS, RELEVANT_HEADS, Head, Op
 from simic.contracts.batches import HEAD_INDEX, OP_INDEX
-from simic.contracts.train_config import TrainConfig
+from simic.contracts.settings.training import TrainConfig
 from simic.controllers import heads
 from simic.controllers.graph import GraphBatch
 from simic.controllers.heads import MaskTensors

@@ -14,8 +14,8 @@ from typing import Any
 import torch
 
 from simic.contracts.errors import ContractError, TrainingError
-from simic.contracts.receipts import Provenance, SnapshotManifest, TrainingReport
-from simic.contracts.train_config import WITHOUT_EFFECT, TrainConfig
+from simic.contracts.results.receipts import Provenance, SnapshotManifest, TrainingReport
+from simic.contracts.settings.training import WITHOUT_EFFECT, TrainConfig
 from simic.learning.attempts import Attempts
 from simic.learning.devices import choose_device, numerics, placed
 from simic.learning.output import TrainingOutput

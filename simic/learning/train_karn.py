@@ -9,10 +9,10 @@ from pathlib import Path
 
 import torch
 
-from simic.contracts.karn import KarnReport
-from simic.contracts.karn_config import KarnConfig
-from simic.contracts.receipts import Provenance, SnapshotManifest
-from simic.contracts.train_config import TrainConfig
+from simic.contracts.results.karn import KarnReport
+from simic.contracts.results.receipts import Provenance, SnapshotManifest
+from simic.contracts.settings.karn import KarnConfig
+from simic.contracts.settings.training import TrainConfig
 from simic.controllers.feature_ranges import joined_ranges, ranges_of
 from simic.controllers.karn import describe_karn, save_karn
 from simic.learning.attempts import PROGRESS_TOTAL

@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from simic.contracts.continual import StageVisit, require_policy
 from simic.contracts.errors import ConfigError, ContractError, DivergenceError, TrainingError
 from simic.contracts.feature_ranges import FeatureRanges
-from simic.contracts.train_config import TrainConfig
+from simic.contracts.settings.continual import StageVisit, require_policy
+from simic.contracts.settings.training import TrainConfig
 from simic.controllers.feature_ranges import joined_ranges, ranges_of
 from simic.controllers.network import PolicyNetwork
 from simic.controllers.policy_files import LoadedPolicy, load_policy

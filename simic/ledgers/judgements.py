@@ -10,10 +10,10 @@ from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple
 
 from simic.contracts.errors import IntegrityError
-from simic.contracts.gate import GateDecision, ValidationReport
-from simic.contracts.judgements import Judgement, JudgementEntry
 from simic.contracts.names import MODEL_NAME, judged_name
-from simic.contracts.receipts import Provenance
+from simic.contracts.results.gate import GateDecision, ValidationReport
+from simic.contracts.results.judgements import Judgement, JudgementEntry
+from simic.contracts.results.receipts import Provenance
 from simic.ledgers import GATES_LEDGER, JUDGEMENTS_LEDGER
 from simic.ledgers.ledger import Ledger
 from simic.ledgers.policies import gate_decisions, parse_record

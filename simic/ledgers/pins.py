@@ -7,7 +7,7 @@ from datetime import datetime
 from pydantic import ValidationError
 
 from simic.contracts.errors import ConfigError, IntegrityError
-from simic.contracts.snapshots import REASON_CHARACTERS, Pin
+from simic.contracts.results.snapshots import REASON_CHARACTERS, Pin
 from simic.ledgers import PINS_LEDGER
 from simic.ledgers.ledger import Ledger
 from simic.runtime.home import Home

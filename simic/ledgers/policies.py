@@ -10,9 +10,9 @@ from typing import Any, NamedTuple, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from simic.contracts.errors import ContractError, IntegrityError
-from simic.contracts.gate import GateDecision
 from simic.contracts.names import MODEL_NAME
-from simic.contracts.receipts import SEAL_FIELDS, PolicyVersion, TrainingReport
+from simic.contracts.results.gate import GateDecision
+from simic.contracts.results.receipts import SEAL_FIELDS, PolicyVersion, TrainingReport
 from simic.ledgers import CANDIDATES_LEDGER, GATES_LEDGER, POLICIES_LEDGER, PROMOTIONS_LEDGER
 from simic.ledgers.ledger import Ledger
 from simic.ledgers.promotions import History, PromotionEntry, PromotionJournal

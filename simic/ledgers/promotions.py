@@ -33,10 +33,10 @@ from pydantic import Field, TypeAdapter, ValidationError
 from simic.contracts.actor import Actor
 from simic.contracts.base import Contract, Count, Text, UtcDatetime
 from simic.contracts.errors import IntegrityError
-from simic.contracts.keys import KeyId, PublicKey
 from simic.contracts.names import MODEL_NAME
 from simic.contracts.policy_update import ValidationSummary
-from simic.contracts.receipts import PolicyVersion
+from simic.contracts.results.keys import KeyId, PublicKey
+from simic.contracts.results.receipts import PolicyVersion
 from simic.ledgers import PROMOTIONS_LEDGER
 from simic.ledgers.ledger import Ledger
 from simic.trust.canonical import digest_of

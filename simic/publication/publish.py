@@ -14,7 +14,7 @@ from simic.contracts.envelope import EventEnvelope
 from simic.contracts.errors import ConfigError, IntegrityError
 from simic.contracts.names import POLICY_UPDATE_TYPE, POLICY_UPDATES
 from simic.contracts.policy_update import PolicyUpdate, RolloutPlan, ValidationSummary
-from simic.contracts.receipts import PolicyVersion, Provenance, PublicationReceipt
+from simic.contracts.results.receipts import PolicyVersion, Provenance, PublicationReceipt
 from simic.publication.outbox import Outbox
 from simic.runtime.clock import Clock
 from simic.runtime.home import Home

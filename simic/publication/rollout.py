@@ -9,9 +9,9 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 
-from simic.contracts.config import RolloutConfig
 from simic.contracts.policy_update import PolicyUpdate, RolloutPlan
-from simic.contracts.receipts import PolicyVersion
+from simic.contracts.results.receipts import PolicyVersion
+from simic.contracts.settings.run import RolloutConfig
 
 __all__ = ["digest_for", "first_plan", "is_within"]
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from simic.contracts.errors import IntegrityError
 from simic.contracts.names import CANDIDATE, CHAMPION, STAGED
-from simic.contracts.receipts import PolicyVersion
+from simic.contracts.results.receipts import PolicyVersion
 from simic.ledgers import POLICIES_LEDGER, PROMOTIONS_LEDGER
 from simic.ledgers.promotions import History, Operation, PromotionEntry
 from simic.registry.ledger_records import LedgerRecords, unlisted_message

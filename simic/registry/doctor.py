@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from simic.contracts.errors import IntegrityError
-from simic.contracts.receipts import PolicyVersion
+from simic.contracts.results.receipts import PolicyVersion
 from simic.registry.differences import Difference, differences, journal_cut, unlisted, wanted_aliases
 from simic.registry.labels import Labels
 from simic.registry.ledger_records import LedgerRecords

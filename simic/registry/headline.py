@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from simic.contracts.gate import GateDecision, ValidationReport
-from simic.contracts.judgements import Judgement
 from simic.contracts.names import ALONE, BLIND, CANDIDATE, CHAMPION, HEURISTIC, ORACLE, SYMPTOM, WAIT
-from simic.contracts.trials import FamilyTrial, SeedChoice, TrialReport
+from simic.contracts.results.gate import GateDecision, ValidationReport
+from simic.contracts.results.judgements import Judgement
+from simic.contracts.results.trials import FamilyTrial, SeedChoice, TrialReport
 
 __all__ = [
     "GAINS",

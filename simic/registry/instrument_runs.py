@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from simic.contracts.receipts import Receipt
+from simic.contracts.results.receipts import Receipt
 from simic.registry.experiment_page import DESCRIPTION_TAG
 from simic.registry.headline import Table
 from simic.registry.mlflow_run import TABLES_TAG, milliseconds, table_file

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from datetime import datetime
 
 from simic.contracts.errors import GateRejectedError, IntegrityError
-from simic.contracts.gate import GateDecision, ValidationReport
 from simic.contracts.names import judged_name
-from simic.contracts.receipts import PolicyVersion
+from simic.contracts.results.gate import GateDecision, ValidationReport
+from simic.contracts.results.receipts import PolicyVersion
 from simic.ledgers.promotions import History, Operation, Phase, PromotionEntry
 from simic.registry.mlflow_run import summary_of
 from simic.registry.version_numbers import Lineage, lineage_tags

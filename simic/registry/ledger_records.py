@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from simic.contracts.errors import IntegrityError
-from simic.contracts.receipts import PolicyVersion
+from simic.contracts.results.receipts import PolicyVersion
 from simic.ledgers.policies import candidate_versions, gate_decisions
 from simic.ledgers.promotions import History
 from simic.runtime.home import Home

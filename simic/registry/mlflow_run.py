@@ -13,14 +13,14 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from simic.contracts.config import RunConfig
 from simic.contracts.errors import IntegrityError
-from simic.contracts.gate import GateDecision, ValidationReport
-from simic.contracts.karn import KarnReport, Trained
 from simic.contracts.names import WAIT, judged_name
 from simic.contracts.policy_update import ValidationSummary
-from simic.contracts.receipts import SnapshotManifest
-from simic.contracts.trials import SeedChoice
+from simic.contracts.results.gate import GateDecision, ValidationReport
+from simic.contracts.results.karn import KarnReport, Trained
+from simic.contracts.results.receipts import SnapshotManifest
+from simic.contracts.results.trials import SeedChoice
+from simic.contracts.settings.run import RunConfig
 from simic.registry.headline import Table, headline_metrics, seed_metrics, seed_table, tables
 from simic.registry.mlflow_store import display_only
 from simic.registry.model_card import CARD_FILE, model_card

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from simic.contracts.karn import KarnReport
 from simic.contracts.names import CANDIDATE, MODELS, judged_name
-from simic.contracts.trials import TrialReport
+from simic.contracts.results.karn import KarnReport
+from simic.contracts.results.trials import TrialReport
 from simic.registry.headline import share_of_oracle
 
 if TYPE_CHECKING:

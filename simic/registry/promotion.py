@@ -19,7 +19,7 @@ from pathlib import Path
 
 from simic.contracts.errors import IntegrityError, TransientError
 from simic.contracts.names import CHAMPION, STAGED
-from simic.contracts.receipts import PolicyVersion
+from simic.contracts.results.receipts import PolicyVersion
 from simic.ledgers import POLICIES_LEDGER
 from simic.ledgers.ledger import Ledger
 from simic.ledgers.policies import extend_list, read_history

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from simic.contracts.errors import IntegrityError
-from simic.contracts.receipts import PolicyVersion
+from simic.contracts.results.receipts import PolicyVersion
 from simic.ledgers.policies import champion_history, read_history
 from simic.registry.differences import champion_differences, tag_differences
 from simic.registry.ledger_records import LedgerRecords, read_ledger_records

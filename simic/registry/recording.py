@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from simic.contracts.errors import IntegrityError
-from simic.contracts.gate import GateDecision
 from simic.contracts.names import CANDIDATE, REFERENCE_PREFIX
-from simic.contracts.receipts import PolicyVersion
+from simic.contracts.results.gate import GateDecision
+from simic.contracts.results.receipts import PolicyVersion
 from simic.ledgers import CANDIDATES_LEDGER, GATES_LEDGER
 from simic.ledgers.ledger import Ledger
 from simic.ledgers.policies import check_candidates, is_candidate_trusted, seal_candidate

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from simic.contracts.actor import Actor
 from simic.contracts.errors import ConfigError, IntegrityError, TransientError
-from simic.contracts.gate import GateDecision, ValidationReport
 from simic.contracts.names import CANDIDATE, CHAMPION, KARN, MODEL_NAME, MODELS, STAGED, maker_of
-from simic.contracts.receipts import PolicyVersion
+from simic.contracts.results.gate import GateDecision, ValidationReport
+from simic.contracts.results.receipts import PolicyVersion
 from simic.ledgers import CANDIDATES_LEDGER, PROMOTIONS_LEDGER
 from simic.ledgers.policies import check_candidates, check_entry, is_candidate_trusted, read_history
 from simic.ledgers.promotions import PromotionEntry

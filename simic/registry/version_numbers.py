@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from simic.contracts.receipts import PolicyVersion
+from simic.contracts.results.receipts import PolicyVersion
 from simic.registry.ledger_records import LedgerRecords
 
 __all__ = [

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from simic.contracts.gate import GateDecision, ValidationReport
-from simic.contracts.karn import KarnReport, Trained
-from simic.contracts.receipts import SnapshotManifest
-from simic.contracts.snapshots import PolicyStatus
+from simic.contracts.results.gate import GateDecision, ValidationReport
+from simic.contracts.results.karn import KarnReport, Trained
+from simic.contracts.results.receipts import SnapshotManifest
+from simic.contracts.results.snapshots import PolicyStatus
 from simic.ledgers.promotions import History, Operation
 from simic.registry.headline import share_of_oracle
 from simic.registry.ledger_records import LedgerRecords

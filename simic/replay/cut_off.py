@@ -11,7 +11,7 @@ import pyarrow.dataset as pads  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
 from simic.contracts.errors import ContractError, IntegrityError
-from simic.contracts.receipts import SnapshotManifest
+from simic.contracts.results.receipts import SnapshotManifest
 from simic.contracts.splits import Split, split_of
 from simic.snapshots.parts import REJECTED_NAME
 

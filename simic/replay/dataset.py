@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from simic.contracts.actions import Head, Op
 from simic.contracts.batches import HEAD_INDEX, OP_INDEX, Observations
 from simic.contracts.errors import ContractError
-from simic.contracts.receipts import SnapshotManifest
+from simic.contracts.results.receipts import SnapshotManifest
 from simic.controllers.features import encode
 from simic.controllers.graph import GraphBatch, NodeFeatures
 from simic.controllers.heads import MaskTensors

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 
 from simic.contracts.errors import ContractError
-from simic.contracts.receipts import SnapshotManifest
+from simic.contracts.results.receipts import SnapshotManifest
 from simic.replay.decode import column, numbers, texts
 from simic.replay.rows import Sequences
 from simic.snapshots.schema import DIFFICULTY_COLUMNS, schema_of

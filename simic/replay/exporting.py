@@ -17,7 +17,7 @@ from simic.contracts.actions import ALPHA_CURVES, ALPHA_SPEEDS, ALPHA_TARGETS, O
 from simic.contracts.base import Contract, Count, Digest, Text
 from simic.contracts.batches import Masks, Observations
 from simic.contracts.errors import ConfigError, ContractError, TransientError
-from simic.contracts.receipts import SnapshotManifest
+from simic.contracts.results.receipts import SnapshotManifest
 from simic.controllers.features import BOUND, FEATURE_VERSION, encode, feature_names
 from simic.controllers.graph import GraphBatch
 from simic.replay.decode import Propensities, column, flags

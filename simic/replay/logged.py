@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from simic.contracts.batches import Masks, Observations
 from simic.contracts.errors import ContractError, IntegrityError
-from simic.contracts.receipts import SnapshotManifest
+from simic.contracts.results.receipts import SnapshotManifest
 from simic.contracts.splits import Split
 from simic.controllers.features import encode
 from simic.controllers.heads import MaskTensors

@@ -25,7 +25,7 @@ from simic.contracts.base import Contract
 from simic.contracts.batches import Observations
 from simic.contracts.errors import ContractError, IntegrityError
 from simic.contracts.file_digest import FileDigest
-from simic.contracts.receipts import SnapshotManifest
+from simic.contracts.results.receipts import SnapshotManifest
 from simic.controllers.features import FEATURE_VERSION, encode
 from simic.replay.batch import CHILDREN, COLUMNS, ColumnarExperience, ptr_name
 from simic.replay.graph_table import GraphTable

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from simic.contracts.batches import Masks, Observations
 from simic.contracts.errors import ContractError
 from simic.contracts.names import is_learned
-from simic.contracts.receipts import SnapshotManifest
+from simic.contracts.results.receipts import SnapshotManifest
 from simic.replay.batch import Steps
 from simic.replay.decode import actions_of, column, flags, masks_of, numbers, observations_of, propensities_of, texts
 from simic.snapshots.parts import read_rows

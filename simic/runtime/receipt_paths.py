@@ -10,10 +10,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TypeVar
 
-from simic.contracts.gate import ValidationReport
-from simic.contracts.karn import KarnReport
-from simic.contracts.receipts import Receipt, SnapshotManifest, TrainingReport
-from simic.contracts.run_receipt import RunReceipt
+from simic.contracts.results.gate import ValidationReport
+from simic.contracts.results.karn import KarnReport
+from simic.contracts.results.receipts import Receipt, SnapshotManifest, TrainingReport
+from simic.contracts.results.run import RunReceipt
 from simic.runtime.home import Home
 
 __all__ = ["placed", "portable"]

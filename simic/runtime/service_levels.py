@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import NamedTuple
 
+from simic.contracts.settings.telemetry import SloConfig
 from simic.contracts.telemetry import HealthStatus, SloViolation
-from simic.contracts.telemetry_config import SloConfig
 
 __all__ = ["MeasuredTraining", "health_of", "violations"]
 

@@ -15,9 +15,9 @@ from typing import Any, get_args
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from simic.contracts.config import RunConfig
 from simic.contracts.errors import ConfigError
-from simic.contracts.train_config import WITHOUT_EFFECT
+from simic.contracts.settings.run import RunConfig
+from simic.contracts.settings.training import WITHOUT_EFFECT
 
 __all__ = ["config_digest", "load_profile", "profile_names"]
 

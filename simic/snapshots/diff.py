@@ -12,8 +12,8 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
 from simic.contracts.errors import IntegrityError, TransientError
-from simic.contracts.receipts import SnapshotManifest
-from simic.contracts.snapshots import Change, EpisodeCounts, GroupDifference, RowCounts, SnapshotDifference
+from simic.contracts.results.receipts import SnapshotManifest
+from simic.contracts.results.snapshots import Change, EpisodeCounts, GroupDifference, RowCounts, SnapshotDifference
 from simic.lake.duck import connect, exactly
 from simic.snapshots.manifest import SETTINGS_NAME, read_manifest
 

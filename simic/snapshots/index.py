@@ -9,8 +9,8 @@ from pathlib import Path
 
 from simic.contracts.errors import ConfigError, IntegrityError
 from simic.contracts.names import MODELS
-from simic.contracts.receipts import PolicyVersion, SnapshotManifest
-from simic.contracts.snapshots import PolicyStatus, SnapshotList, SnapshotSummary, SnapshotUse
+from simic.contracts.results.receipts import PolicyVersion, SnapshotManifest
+from simic.contracts.results.snapshots import PolicyStatus, SnapshotList, SnapshotSummary, SnapshotUse
 from simic.ledgers.pins import pinned
 from simic.ledgers.policies import ancestors, candidate_versions, champion_versions, gate_decisions, trainings
 from simic.runtime.home import FOLDER_CHARACTERS, Home

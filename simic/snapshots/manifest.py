@@ -17,10 +17,10 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from simic.contracts.config import CurateConfig
 from simic.contracts.errors import IntegrityError
 from simic.contracts.file_digest import FileDigest
-from simic.contracts.receipts import SnapshotManifest
+from simic.contracts.results.receipts import SnapshotManifest
+from simic.contracts.settings.run import CurateConfig
 from simic.runtime.files import move_to_damaged, publish_dir, sha256_file
 from simic.runtime.home import FOLDER_CHARACTERS
 from simic.snapshots.parts import ROW_INDEX_NAME, is_linked_part

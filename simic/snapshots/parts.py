@@ -21,7 +21,7 @@ import duckdb
 import pyarrow as pa  # type: ignore[import-untyped]
 
 from simic.contracts.errors import ContractError, IntegrityError, TransientError
-from simic.contracts.receipts import SnapshotManifest
+from simic.contracts.results.receipts import SnapshotManifest
 from simic.lake.duck import ROW_ID_STRIDE, connect, create_parquet_view, create_table
 from simic.lake.duck_views import create_evolved_view
 from simic.lake.lake import Lake, open_lake

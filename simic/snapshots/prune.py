@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from simic.contracts.errors import ConfigError, IntegrityError
-from simic.contracts.snapshots import PolicyStatus, Pruned, SnapshotPruning, SnapshotSummary
+from simic.contracts.results.snapshots import PolicyStatus, Pruned, SnapshotPruning, SnapshotSummary
 from simic.ledgers.pins import SNAPSHOTS_LOCK
 from simic.runtime.files import fsync_dir
 from simic.runtime.home import Home

@@ -8,8 +8,8 @@ from pathlib import Path
 import duckdb
 
 from simic.contracts.errors import IntegrityError
-from simic.contracts.receipts import SnapshotManifest
-from simic.contracts.snapshots import SnapshotCheck
+from simic.contracts.results.receipts import SnapshotManifest
+from simic.contracts.results.snapshots import SnapshotCheck
 from simic.lake.duck import connect, exactly
 from simic.snapshots.manifest import (
     MANIFEST_NAME,

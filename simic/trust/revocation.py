@@ -21,7 +21,7 @@ from pydantic import Field, ValidationError
 
 from simic.contracts.base import Contract, Count, Digest, UtcDatetime
 from simic.contracts.errors import ContractError, IntegrityError, SimicError
-from simic.contracts.keys import KeyId, PublicKey
+from simic.contracts.results.keys import KeyId, PublicKey
 from simic.runtime.files import atomic_write
 from simic.trust.canonical import canonical_bytes, digest_of
 from simic.trust.ed25519 import check_signature, key_id_of

@@ -12,9 +12,9 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from simic.contracts.errors import ContractError, IntegrityError
-from simic.contracts.gate import Criterion, GateDecision, Verdict
-from simic.contracts.judgements import Judgement
-from simic.contracts.receipts import Receipt
+from simic.contracts.results.gate import Criterion, GateDecision, Verdict
+from simic.contracts.results.judgements import Judgement
+from simic.contracts.results.receipts import Receipt
 from simic.trust.canonical import digest_of
 from simic.trust.keys import Keyring, Signer
 from simic.trust.records import sign_record, verify_record

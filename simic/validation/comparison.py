@@ -13,10 +13,10 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from simic.contracts.comparison import LEVEL, PairComparison, verdict_of
-from simic.contracts.config import TrialConfig
 from simic.contracts.errors import ConfigError
-from simic.contracts.trials import Estimate, TrialReport
+from simic.contracts.results.comparison import LEVEL, PairComparison, verdict_of
+from simic.contracts.results.trials import Estimate, TrialReport
+from simic.contracts.settings.run import TrialConfig
 from simic.numerics.comparisons import holm, minimum_detectable_effect, probability_of_improvement, sign_flip_p
 from simic.numerics.sequential import anytime_interval, anytime_p
 from simic.validation.trials import crossed_estimate, paired_estimate

@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 from matplotlib.axes import Axes
 
-from simic.contracts.comparison import Comparison, PairComparison
-from simic.contracts.recipes import RecipeComparison
-from simic.contracts.trials import Estimate
+from simic.contracts.results.comparison import Comparison, PairComparison
+from simic.contracts.results.recipes import RecipeComparison
+from simic.contracts.results.trials import Estimate
 from simic.validation.palette import BLACK, BLUE, SKY
 from simic.validation.plots import new_figure, save, style_axes
 

@@ -9,12 +9,12 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Literal, NamedTuple
 
-from simic.contracts.config import GateConfig, TrialConfig
-from simic.contracts.gate import Criterion, ValidationReport, Verdict
-from simic.contracts.judgements import Judgement
-from simic.contracts.log_evidence import EvidenceKind, LogSupport
 from simic.contracts.names import ALONE, CANDIDATE, CHAMPION, KARN, MODEL_NAME, WAIT
-from simic.contracts.trials import ControllerTrial, Estimate
+from simic.contracts.results.gate import Criterion, ValidationReport, Verdict
+from simic.contracts.results.judgements import Judgement
+from simic.contracts.results.log_evidence import EvidenceKind, LogSupport
+from simic.contracts.results.trials import ControllerTrial, Estimate
+from simic.contracts.settings.run import GateConfig, TrialConfig
 
 __all__ = ["POLICIES", "REPORTS", "TRIALS", "Case", "Comparison", "interval_text", "line"]
 

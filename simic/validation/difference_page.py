@@ -10,7 +10,7 @@ from itertools import chain
 from pathlib import Path
 
 from simic.contracts.episode import AttributionRecord, EpisodeRecord
-from simic.contracts.policy_difference import DifferenceGroup, Likeliest, PolicyDifference, Share
+from simic.contracts.results.policy_difference import DifferenceGroup, Likeliest, PolicyDifference, Share
 from simic.runtime.files import atomic_write
 from simic.validation.palette import BLUE
 from simic.validation.plots import new_figure, save, style_axes

@@ -12,12 +12,12 @@ from numpy.typing import ArrayLike, NDArray
 
 from simic.contracts.actions import Head, Op
 from simic.contracts.batches import HEAD_INDEX, OP_INDEX, STAGE_INDEX, STAGES, Decisions, Masks, Observations, action_of
-from simic.contracts.config import WorldConfig
 from simic.contracts.controllers import ControllerSpec
 from simic.contracts.episode import EpisodeRecord, EpochRecord, SlotRecord
 from simic.contracts.errors import ConfigError, IllegalActionError
 from simic.contracts.lifecycle import SeedStage
 from simic.contracts.rewards import DEFAULT_FLAGS, FlagConfig, RewardConfig
+from simic.contracts.settings.run import WorldConfig
 from simic.contracts.state import HostIdentity
 from simic.controllers.factory import make
 from simic.controllers.learned_controller import LearnedController

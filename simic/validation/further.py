@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from simic.contracts.config import RunConfig
 from simic.contracts.controllers import COMPARISON_CONTROLLERS, ControllerSpec, PlanBook
 from simic.contracts.names import CANDIDATE, RANDOM
-from simic.contracts.receipts import TrainingReport
-from simic.contracts.trials import TrialReport
+from simic.contracts.results.receipts import TrainingReport
+from simic.contracts.results.trials import TrialReport
+from simic.contracts.settings.run import RunConfig
 from simic.hosts.host_sets import host_set
 from simic.validation.baselines.plan_book import book_use
 from simic.validation.criterion import REPORTS

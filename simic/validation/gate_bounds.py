@@ -11,10 +11,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from simic.contracts.gate import GateDecision
-from simic.contracts.judgements import Judgement
 from simic.contracts.names import ALONE, CANDIDATE, CHAMPION
-from simic.contracts.trials import TrialReport
+from simic.contracts.results.gate import GateDecision
+from simic.contracts.results.judgements import Judgement
+from simic.contracts.results.trials import TrialReport
 from simic.numerics.mean_bounds import lower_bound
 
 __all__ = ["POWER", "Bound", "Direction", "difference_bound", "judgement_text", "loss_bound", "page_text"]

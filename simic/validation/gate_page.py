@@ -5,9 +5,9 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from simic.contracts.gate import Criterion, GateDecision, ValidationReport, Verdict
-from simic.contracts.log_evidence import LogEvidence
 from simic.contracts.names import MODEL_NAME, MODELS
+from simic.contracts.results.gate import Criterion, GateDecision, ValidationReport, Verdict
+from simic.contracts.results.log_evidence import LogEvidence
 from simic.runtime.files import atomic_write
 from simic.validation.criterion import REPORTS
 from simic.validation.gate_bounds import page_text

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from simic.contracts.config import WorldConfig
+from simic.contracts.settings.run import WorldConfig
 from simic.contracts.state import HostIdentity
 from simic.hosts.batched.data import digit_pool
 from simic.hosts.batched.dataset import recipes_of

@@ -13,10 +13,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from simic.contracts.log_evidence import LogEvidence, LogSupport
 from simic.contracts.names import CANDIDATE, CHAMPION, WAIT
+from simic.contracts.results.log_evidence import LogEvidence, LogSupport
+from simic.contracts.results.trials import Estimate
 from simic.contracts.state import HostIdentity
-from simic.contracts.trials import Estimate
 from simic.numerics.intervals import student_interval
 from simic.numerics.mean_bounds import lower_bound
 from simic.numerics.off_policy import ESTIMATORS, LoggedEpisodes, logged_mean

@@ -6,13 +6,13 @@ from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
 
-from simic.contracts.config import RunConfig
 from simic.contracts.controllers import ControllerSpec
-from simic.contracts.gate import ValidationReport
-from simic.contracts.log_evidence import LogEvidence
-from simic.contracts.receipts import Provenance, TrainingReport
+from simic.contracts.results.gate import ValidationReport
+from simic.contracts.results.log_evidence import LogEvidence
+from simic.contracts.results.receipts import Provenance, TrainingReport
+from simic.contracts.results.trials import TrialReport
+from simic.contracts.settings.run import RunConfig
 from simic.contracts.state import HostIdentity
-from simic.contracts.trials import TrialReport
 from simic.runtime.clock import Clock
 from simic.validation.criterion import REPORTS
 from simic.validation.log_evidence import log_differences

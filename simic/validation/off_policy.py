@@ -13,8 +13,8 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from simic.contracts.log_evidence import LogGroup, LogSupport, MeanWeight
-from simic.contracts.off_policy import EvaluationVerdict, EvidenceCheck, LowerBound, OffPolicyRow, Range
+from simic.contracts.results.log_evidence import LogGroup, LogSupport, MeanWeight
+from simic.contracts.results.off_policy import EvaluationVerdict, EvidenceCheck, LowerBound, OffPolicyRow, Range
 from simic.numerics.intervals import empirical_bernstein, hoeffding, student_quantile
 from simic.numerics.off_policy import (
     ESTIMATORS,

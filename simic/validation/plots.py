@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from simic.contracts.names import BLIND, CANDIDATE, CHAMPION, HEURISTIC, ORACLE, RANDOM, SYMPTOM
-from simic.contracts.trials import ControllerTrial, Estimate, TrialReport
+from simic.contracts.results.trials import ControllerTrial, Estimate, TrialReport
 from simic.runtime.telemetry import read_metrics
 from simic.validation.palette import BLACK, BLUE, GREEN, GREY, ORANGE, PINK, RED, SKY
 from simic.validation.table import controller_rank, families_in_order

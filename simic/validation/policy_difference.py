@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from simic.contracts.actions import HEADS, Action, Head, Op
 from simic.contracts.batches import HEAD_INDEX, STAGES, Observations, action_of
 from simic.contracts.lifecycle import SeedStage
-from simic.contracts.policy_difference import ActionChange, DifferenceGroup, DifferentState, Likeliest, Share
+from simic.contracts.results.policy_difference import ActionChange, DifferenceGroup, DifferentState, Likeliest, Share
 from simic.controllers.logged_states import TargetActions
 from simic.numerics.ratio_sums import RatioSums, ratio_bootstrap
 from simic.validation.palette import op_words, stage_word

@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 
 from simic.contracts.actions import HEADS
 from simic.contracts.batches import Decisions, Masks, Observations, relevance
-from simic.contracts.config import GateConfig
 from simic.contracts.controllers import ControllerSpec
 from simic.contracts.errors import ContractError, SimicError
-from simic.contracts.gate import Criterion, Probe
-from simic.contracts.karn import KarnReport, Trained
+from simic.contracts.results.gate import Criterion, Probe
+from simic.contracts.results.karn import KarnReport, Trained
+from simic.contracts.settings.run import GateConfig
 from simic.contracts.state import HostIdentity
 from simic.controllers.learned_controller import LearnedController
 from simic.hosts.rollout import Step

@@ -9,14 +9,14 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from simic.contracts.config import GateConfig, TrialConfig
 from simic.contracts.errors import ConfigError
-from simic.contracts.gate import GateDecision, Probe, ValidationReport, Verdict
-from simic.contracts.judgements import Judgement
-from simic.contracts.karn import KarnReport
-from simic.contracts.log_evidence import EvidenceKind
 from simic.contracts.names import KARN, MODEL_NAME, judged_name
-from simic.contracts.receipts import Provenance
+from simic.contracts.results.gate import GateDecision, Probe, ValidationReport, Verdict
+from simic.contracts.results.judgements import Judgement
+from simic.contracts.results.karn import KarnReport
+from simic.contracts.results.log_evidence import EvidenceKind
+from simic.contracts.results.receipts import Provenance
+from simic.contracts.settings.run import GateConfig, TrialConfig
 from simic.trust.sealed_receipts import decision_digest
 from simic.validation.criteria import CRITERIA
 from simic.validation.criterion import REPORTS, Case

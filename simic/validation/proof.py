@@ -9,11 +9,19 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from simic.contracts.config import TrialConfig
 from simic.contracts.controllers import SEARCHED
 from simic.contracts.names import BLIND, LEARNED, ORACLE, WAIT
-from simic.contracts.proof import ProofLeftOut, ProofRow, ProofSeed, ProofSet, ProofStatic, ProofTraining, ProofTrial
-from simic.contracts.trials import Estimate, StaticTrial
+from simic.contracts.results.proof import (
+    ProofLeftOut,
+    ProofRow,
+    ProofSeed,
+    ProofSet,
+    ProofStatic,
+    ProofTraining,
+    ProofTrial,
+)
+from simic.contracts.results.trials import Estimate, StaticTrial
+from simic.contracts.settings.run import TrialConfig
 from simic.numerics.intervals import crossed_ratio
 from simic.runtime.seeds import derive
 from simic.validation.baselines.static_network import SAME

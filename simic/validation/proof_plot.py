@@ -6,8 +6,8 @@ from pathlib import Path
 
 from matplotlib.axes import Axes
 
-from simic.contracts.proof import Proof, ProofSet
-from simic.contracts.trials import Estimate
+from simic.contracts.results.proof import Proof, ProofSet
+from simic.contracts.results.trials import Estimate
 from simic.validation.palette import BLACK, BLUE, SKY
 from simic.validation.plots import legend_mark, new_figure, save, style_axes
 

@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from simic.contracts.comparison import Verdict, verdict_of
-from simic.contracts.config import TrialConfig
-from simic.contracts.recipes import RecipePair
+from simic.contracts.results.comparison import Verdict, verdict_of
+from simic.contracts.results.recipes import RecipePair
+from simic.contracts.settings.run import TrialConfig
 from simic.numerics.comparisons import holm, mann_whitney_p, probability_of_improvement
 from simic.validation.table import families_in_order
 from simic.validation.trials import crossed_estimate

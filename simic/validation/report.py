@@ -9,18 +9,18 @@ from typing import NamedTuple
 
 import numpy as np
 
-from simic.contracts.config import RunConfig, TrialConfig, WorldConfig
 from simic.contracts.controllers import COMPARISON_CONTROLLERS, ControllerSpec, PlanBook
 from simic.contracts.episode import EpisodeRecord
 from simic.contracts.errors import ConfigError
-from simic.contracts.gate import ValidationReport
-from simic.contracts.karn import KarnReport, Trained
-from simic.contracts.log_evidence import LogEvidence
 from simic.contracts.names import ALONE, CANDIDATE, CHAMPION, KARN, LEARNED
-from simic.contracts.receipts import Provenance, TrainingReport
+from simic.contracts.results.gate import ValidationReport
+from simic.contracts.results.karn import KarnReport, Trained
+from simic.contracts.results.log_evidence import LogEvidence
+from simic.contracts.results.receipts import Provenance, TrainingReport
+from simic.contracts.results.trials import Estimate, TrialReport
+from simic.contracts.settings.run import RunConfig, TrialConfig, WorldConfig
 from simic.contracts.splits import Split
 from simic.contracts.state import HostIdentity
-from simic.contracts.trials import Estimate, TrialReport
 from simic.hosts.host_sets import draw_keys, host_set, identify
 from simic.hosts.rollout import Step
 from simic.runtime.clock import Clock

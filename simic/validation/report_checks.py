@@ -12,10 +12,10 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from simic.contracts.config import TrialConfig
-from simic.contracts.gate import ValidationReport
 from simic.contracts.names import WAIT
-from simic.contracts.trials import ControllerTrial, Estimate, FamilyTrial, TrialReport
+from simic.contracts.results.gate import ValidationReport
+from simic.contracts.results.trials import ControllerTrial, Estimate, FamilyTrial, TrialReport
+from simic.contracts.settings.run import TrialConfig
 from simic.validation.criterion import REPORTS
 from simic.validation.log_evidence import log_differences
 from simic.validation.trials import paired_estimate

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping
 from typing import Literal, NamedTuple
 
 from simic.contracts.controllers import CONTROLLER_ORDER
-from simic.contracts.log_evidence import LogEvidence
 from simic.contracts.names import CANDIDATE, CHAMPION
-from simic.contracts.trials import ControllerTrial, Estimate, FamilyTrial, SeedChoice, StaticTrial, TrialReport
+from simic.contracts.results.log_evidence import LogEvidence
+from simic.contracts.results.trials import ControllerTrial, Estimate, FamilyTrial, SeedChoice, StaticTrial, TrialReport
 from simic.hosts.host_sets import SETS
 
 __all__ = [

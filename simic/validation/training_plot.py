@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from simic.contracts.trials import Estimate
+from simic.contracts.results.trials import Estimate
 from simic.validation.palette import BLACK, BLUE, SKY
 from simic.validation.plots import new_figure, save, style_axes
 

@@ -6,12 +6,12 @@ import statistics
 from collections.abc import Sequence
 from datetime import datetime
 
-from simic.contracts.config import TrialConfig, WorldConfig
 from simic.contracts.errors import ContractError
-from simic.contracts.receipts import Provenance, TrainingReport
+from simic.contracts.results.receipts import Provenance, TrainingReport
+from simic.contracts.results.trials import SeedChoice, SeedTrial, StoppedSeed, TrialReport
+from simic.contracts.settings.run import TrialConfig, WorldConfig
 from simic.contracts.splits import Split
 from simic.contracts.state import HostIdentity
-from simic.contracts.trials import SeedChoice, SeedTrial, StoppedSeed, TrialReport
 from simic.hosts.host_sets import draw_keys, host_set, identify
 from simic.runtime.seeds import derive
 from simic.validation.judging_keys import KEY_STARTS

@@ -9,14 +9,14 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from simic.contracts.config import TrialConfig, WorldConfig
 from simic.contracts.controllers import SEARCHED, ControllerSpec
 from simic.contracts.errors import ConfigError
 from simic.contracts.names import BLIND, CANDIDATE, WAIT
-from simic.contracts.receipts import Provenance
+from simic.contracts.results.receipts import Provenance
+from simic.contracts.results.trials import ControllerTrial, Estimate, FamilyTrial, RentTrial, StaticTrial, TrialReport
 from simic.contracts.rewards import DEFAULT_FLAGS, FlagConfig, RewardConfig
+from simic.contracts.settings.run import TrialConfig, WorldConfig
 from simic.contracts.state import HostIdentity
-from simic.contracts.trials import ControllerTrial, Estimate, FamilyTrial, RentTrial, StaticTrial, TrialReport
 from simic.numerics.intervals import Interval, crossed_ratio, crossed_student, paired_bootstrap
 from simic.runtime.clock import Clock
 from simic.runtime.process_pool import run_jobs, worker_count

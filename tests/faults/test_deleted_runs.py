@@ -16,8 +16,8 @@ from support.servers.forked_commands import run_mlflow
 from simic.app import promotion
 from simic.app.checks.doctor import open_doctor
 from simic.contracts.errors import ConfigError, ContractError
-from simic.contracts.lake import Health
-from simic.contracts.receipts import PolicyVersion
+from simic.contracts.results.lake import Health
+from simic.contracts.results.receipts import PolicyVersion
 from simic.ledgers.promotions import History
 from simic.registry.differences import label_differences
 from simic.registry.ledger_records import LedgerRecords

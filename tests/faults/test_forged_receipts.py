@@ -17,8 +17,8 @@ from simic.app import promotion
 from simic.app.artifacts import artifacts_are_intact, resolve_training
 from simic.app.container import Container
 from simic.contracts.errors import IntegrityError
-from simic.contracts.gate import GateDecision
-from simic.contracts.receipts import TrainingReport
+from simic.contracts.results.gate import GateDecision
+from simic.contracts.results.receipts import TrainingReport
 from simic.runtime.home import Home
 from simic.runtime.settings import load_profile
 

@@ -12,9 +12,9 @@ from support.homes.mlflow_databases import furnished_home
 from support.servers.forked_commands import run_command
 
 from simic.app.container import Container
-from simic.contracts.gate import Probe, ValidationReport
 from simic.contracts.names import CANDIDATE
-from simic.contracts.trials import ControllerTrial
+from simic.contracts.results.gate import Probe, ValidationReport
+from simic.contracts.results.trials import ControllerTrial
 from simic.ledgers.policies import candidate_versions
 from simic.runtime.settings import load_profile
 

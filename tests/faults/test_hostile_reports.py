@@ -16,9 +16,9 @@ from support.homes.pipeline import NOW, TOPIC, ingest_all
 
 from simic.bus.spool.bus import SpoolBus
 from simic.catalogue.query import query
-from simic.contracts.config import IngestConfig
 from simic.contracts.consistency import find_contradiction
 from simic.contracts.field_report import FieldReport
+from simic.contracts.settings.run import IngestConfig
 from simic.lake.quarantine import Reason
 from simic.runtime.home import Home
 

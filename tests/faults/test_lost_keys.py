@@ -25,7 +25,7 @@ from simic.app.checks.health import healthy
 from simic.app.container import Container
 from simic.app.keys import Keys
 from simic.contracts.errors import ConfigError, IntegrityError, TransientError
-from simic.contracts.lake import Check, Health
+from simic.contracts.results.lake import Check, Health
 from simic.ledgers import PROMOTIONS_LEDGER
 from simic.ledgers.ledger import Ledger
 from simic.ledgers.promotions import Countersignature, PromotionJournal

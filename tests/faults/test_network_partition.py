@@ -19,9 +19,9 @@ from support.servers.tcp_proxy import Network, TcpProxy
 
 import simic
 from simic.catalogue.query import query
-from simic.contracts.config import IngestConfig
 from simic.contracts.errors import TransientError
-from simic.contracts.receipts import IngestReceipt
+from simic.contracts.results.receipts import IngestReceipt
+from simic.contracts.settings.run import IngestConfig
 from simic.ingestion.ingest import ingest
 from simic.runtime.clock import utc_now
 from simic.runtime.home import Home

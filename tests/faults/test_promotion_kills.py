@@ -15,7 +15,7 @@ from support.servers.forked_commands import run_script
 from simic.catalogue.query import query
 from simic.contracts.errors import ConfigError
 from simic.contracts.names import CHAMPION_REFERENCE
-from simic.contracts.receipts import PolicyVersion
+from simic.contracts.results.receipts import PolicyVersion
 from simic.registry.mlflow_store import open_client
 from simic.registry.registry import Registry
 from simic.runtime.home import Home

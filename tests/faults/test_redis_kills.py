@@ -22,9 +22,9 @@ from simic.bus.protocol import Bus
 from simic.bus.redis.fallback import SpoolFallbackBus
 from simic.bus.spool.bus import SpoolBus
 from simic.catalogue.query import query
-from simic.contracts.config import IngestConfig
 from simic.contracts.errors import TransientError
-from simic.contracts.receipts import IngestReceipt
+from simic.contracts.results.receipts import IngestReceipt
+from simic.contracts.settings.run import IngestConfig
 from simic.ingestion.ingest import ingest
 from simic.runtime.clock import utc_now
 from simic.runtime.home import Home
@@ -64,7 +64,7 @@ from pathlib import Path
 from support.homes.pipeline import PROVENANCE
 from support.builders.reports import BLUEPRINTS
 from support.servers.redis_buses import stream_bus
-from simic.contracts.config import IngestConfig
+from simic.contracts.settings.run import IngestConfig
 from simic.ingestion.ingest import ingest
 from simic.runtime.clock import utc_now
 from simic.runtime.home import Home

@@ -20,7 +20,7 @@ from support.homes.champion_homes import FORMER, PRESENT, TURNED_AWAY, crowned_h
 from simic.app import promotion
 from simic.app.checks.doctor import open_doctor
 from simic.contracts.errors import IntegrityError, TransientError
-from simic.contracts.lake import Health
+from simic.contracts.results.lake import Health
 from simic.registry.mlflow_store import open_client
 from simic.registry.registry import Registry
 from simic.runtime.home import Home

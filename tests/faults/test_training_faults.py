@@ -14,9 +14,9 @@ from support.builders.snapshots import write_snapshot
 from support.faults.disturbed_training import BROKEN, SMALL, UPDATES, before_update, file_limit, without_memory
 from support.faults.killed_training import run_training
 
-from simic.contracts.continual import EwcConfig
 from simic.contracts.errors import CircuitOpenError, OutOfMemoryError, UpdateTimeoutError
-from simic.contracts.receipts import SnapshotManifest, TrainingReport
+from simic.contracts.results.receipts import SnapshotManifest, TrainingReport
+from simic.contracts.settings.continual import EwcConfig
 from simic.learning import training_run
 from simic.learning.safety import breaker
 from simic.learning.safety.probe import PolicyProbe

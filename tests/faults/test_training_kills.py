@@ -16,11 +16,11 @@ from support.builders.learning import bandit_branches, bandit_episodes
 from support.builders.snapshots import write_snapshot
 from support.faults.killed_training import ENDINGS, PLACES, Kill, batches_of, in_process, run_training
 
-from simic.contracts.continual import CurriculumConfig, EwcConfig, LoraConfig
-from simic.contracts.network_config import NetworkConfig
-from simic.contracts.receipts import SnapshotManifest, TrainingReport
-from simic.contracts.safety import AnomalyBounds, AnomalyConfig, ConservativeConfig, SafetyConfig
-from simic.contracts.train_config import TrainConfig
+from simic.contracts.results.receipts import SnapshotManifest, TrainingReport
+from simic.contracts.settings.continual import CurriculumConfig, EwcConfig, LoraConfig
+from simic.contracts.settings.network import NetworkConfig
+from simic.contracts.settings.safety import AnomalyBounds, AnomalyConfig, ConservativeConfig, SafetyConfig
+from simic.contracts.settings.training import TrainConfig
 from simic.learning.training_run import WarmStart
 
 KILLS = int(os.environ.get("SIMIC_TRAINING_KILLS", "2"))

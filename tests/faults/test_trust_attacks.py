@@ -35,10 +35,10 @@ from simic.bus.spool.bus import SpoolBus
 from simic.catalogue.query import query
 from simic.contracts.envelope import EventEnvelope
 from simic.contracts.errors import ConfigError, IntegrityError, SimicError, TransientError
-from simic.contracts.lake import Health
 from simic.contracts.names import POLICY_UPDATES
 from simic.contracts.policy_update import PolicyUpdate
-from simic.contracts.receipts import PolicyVersion, PublicationReceipt
+from simic.contracts.results.lake import Health
+from simic.contracts.results.receipts import PolicyVersion, PublicationReceipt
 from simic.registry.mlflow_run import CandidateRecord
 from simic.runtime.home import Home
 from simic.trust.records import sign_record

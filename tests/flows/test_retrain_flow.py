@@ -22,8 +22,8 @@ from flows.retrain import run
 from simic.app.container import Container
 from simic.contracts.controllers import Plan
 from simic.contracts.errors import ConfigError, ResourceLimitError, TrainingError, TransientError
-from simic.contracts.gate import Verdict
-from simic.contracts.run_receipt import RunReceipt
+from simic.contracts.results.gate import Verdict
+from simic.contracts.results.run import RunReceipt
 from simic.controllers.plans import load_plans
 from simic.registry.mlflow_store import open_client
 from simic.runtime.home import Home

@@ -12,9 +12,9 @@ from prefect.task_engine import TaskRunTimeoutError
 from support.builders.judged_candidates import decision
 
 from simic.app.runs import RunKey
-from simic.contracts.config import RunConfig
 from simic.contracts.errors import ResourceLimitError
-from simic.contracts.receipts import Receipt
+from simic.contracts.results.receipts import Receipt
+from simic.contracts.settings.run import RunConfig
 from simic.runtime.settings import load_profile
 from tasks import stages
 

@@ -18,8 +18,8 @@ from support.servers.flow_runs import FlowRuns
 from flows.retrain import run
 from simic.app.container import Container
 from simic.contracts.errors import IntegrityError
-from simic.contracts.gate import Verdict
-from simic.contracts.receipts import Receipt, TrainingReport
+from simic.contracts.results.gate import Verdict
+from simic.contracts.results.receipts import Receipt, TrainingReport
 from simic.runtime.home import resolve_home
 from simic.runtime.settings import load_profile
 from tasks.results import drop_foreign
@@ -161,14 +161,14 @@ def _plant_publication(storage: Path, key: str, token: str) -> None:
     version = json.loads(json.loads(min(storage.glob(f"promote-{token}-*")).read_text())["result"])["data"]
     lines = container.home.root / "calls.txt"
     kept = lines.read_text()
-    from simic.contracts.receipts import PolicyVersion
+    from simic.contracts.results.receipts import PolicyVersion
 
     planted = fake_stages.publish(container, PolicyVersion.model_validate(version)).model_copy(
         update={"event_id": "f" * 32}
     )
     lines.write_text(kept)
     like = json.loads(min(storage.glob(f"promote-{token}-*")).read_text())
-    name = "simic.contracts.receipts.PublicationReceipt"
+    name = "simic.contracts.results.receipts.PublicationReceipt"
     data = json.dumps({"__class__": name, "data": planted.model_dump(mode="json")})
     (storage / key).write_text(json.dumps({**like, "result": data}))
 
@@ -208,7 +208,7 @@ def test_only_a_receipt_in_the_form_that_prefect_writes_for_the_stage_is_left_to
         "the form of older versions": lambda one: {"data": one["result"], "serializer": {"type": "pickle"}},
         "a field more": lambda one: {**one, "serializer": {"type": "pickle"}},
         "another class": _with_result(__class__="antigravity.fly"),
-        "another receipt": _with_result(__class__="simic.contracts.receipts.PublicationReceipt"),
+        "another receipt": _with_result(__class__="simic.contracts.results.receipts.PublicationReceipt"),
         "an exception": _with_result(__exc_type__="builtins.SystemExit", message="x"),
         "a class within": _with_result(data={**data, "metrics": nested}),
         "no receipt": _with_result(data={}),

@@ -11,8 +11,8 @@ from support.servers.flow_runs import FlowRuns
 
 from flows.retrain import run
 from simic.contracts.errors import IntegrityError
-from simic.contracts.run_receipt import RunReceipt
-from simic.contracts.trials import SeedChoice
+from simic.contracts.results.run import RunReceipt
+from simic.contracts.results.trials import SeedChoice
 from simic.registry.mlflow_store import open_client
 from simic.runtime.home import Home
 

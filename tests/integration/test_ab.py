@@ -18,7 +18,7 @@ import pytest
 from support.builders.profiles import write_tiny_profile
 from support.servers.forked_commands import run_command
 
-from simic.contracts.recipes import RecipeComparison, RecipeTraining
+from simic.contracts.results.recipes import RecipeComparison, RecipeTraining
 from simic.runtime.home import Home
 
 SEEDS = (0, 1, 2, 3)

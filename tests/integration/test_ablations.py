@@ -13,8 +13,8 @@ from support.servers.forked_commands import run_command
 
 from simic.app.comparisons.recipes import differing_settings
 from simic.cli.recipes import parse_recipes
-from simic.contracts.comparison import LEVEL
-from simic.contracts.recipes import RecipeComparison
+from simic.contracts.results.comparison import LEVEL
+from simic.contracts.results.recipes import RecipeComparison
 from simic.validation.recipes import least_p
 
 ROOT = Path(__file__).parents[2]

@@ -14,9 +14,9 @@ import pytest
 from support.builders.profiles import write_tiny_profile
 from support.servers.forked_commands import run_command
 
-from simic.contracts.run_receipt import RunReceipt
+from simic.contracts.results.run import RunReceipt
+from simic.contracts.results.trials import TrialReport
 from simic.contracts.splits import Split, split_of
-from simic.contracts.trials import TrialReport
 from simic.controllers.policy_files import load_policy
 
 

@@ -21,7 +21,7 @@ from simic.cli.console import errors_become_exit_codes
 from simic.cli.main import app
 from simic.contracts.actions import Op
 from simic.contracts.batches import OP_INDEX
-from simic.contracts.receipts import CollectionReceipt
+from simic.contracts.results.receipts import CollectionReceipt
 from simic.contracts.splits import Split
 from simic.controllers.network import PolicyNetwork
 from simic.controllers.policy_files import load_policy, save_policy

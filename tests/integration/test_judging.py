@@ -16,12 +16,12 @@ from support.homes.mlflow_databases import furnished_home
 
 from simic.contracts.actions import Op
 from simic.contracts.batches import OP_INDEX
-from simic.contracts.config import GateConfig, RunConfig, TrialConfig, WorldConfig
 from simic.contracts.controllers import COMPARISON_CONTROLLERS
 from simic.contracts.errors import GateRejectedError, IntegrityError
-from simic.contracts.gate import GateDecision, ValidationReport, Verdict
-from simic.contracts.network_config import NetworkConfig
-from simic.contracts.receipts import Provenance, TrainingReport
+from simic.contracts.results.gate import GateDecision, ValidationReport, Verdict
+from simic.contracts.results.receipts import Provenance, TrainingReport
+from simic.contracts.settings.network import NetworkConfig
+from simic.contracts.settings.run import GateConfig, RunConfig, TrialConfig, WorldConfig
 from simic.contracts.splits import Split, split_of
 from simic.controllers.network import NetworkShape, PolicyNetwork
 from simic.controllers.policy_files import describe, save_policy

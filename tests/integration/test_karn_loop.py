@@ -16,9 +16,9 @@ from simic.app.container import Container
 from simic.cli.registry import promote, publish, rollback, verify
 from simic.cli.stages import validate
 from simic.contracts.errors import ConfigError
-from simic.contracts.gate import ValidationReport
-from simic.contracts.lake import Health
 from simic.contracts.names import KARN
+from simic.contracts.results.gate import ValidationReport
+from simic.contracts.results.lake import Health
 from simic.ledgers.judgements import judgements
 from simic.runtime.home import Home
 from simic.runtime.settings import load_profile

@@ -17,9 +17,9 @@ from support.servers.s3_server import S3Server, s3_server
 from simic.app.checks.doctor import Doctor
 from simic.bus.spool.bus import SpoolBus
 from simic.catalogue.query import query
-from simic.contracts.config import IngestConfig
 from simic.contracts.errors import ConfigError, IntegrityError, TransientError
-from simic.contracts.lake import Health
+from simic.contracts.results.lake import Health
+from simic.contracts.settings.run import IngestConfig
 from simic.ingestion.ingest import ingest
 from simic.lake.duck import connect
 from simic.lake.duck_views import attach_parts

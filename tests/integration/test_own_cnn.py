@@ -17,7 +17,7 @@ from support.builders.observations import make_scene
 from support.builders.profiles import write_tiny_profile
 
 from simic.contracts.controllers import COMPARISON_CONTROLLERS, PlanBook
-from simic.contracts.network_config import NetworkConfig
+from simic.contracts.settings.network import NetworkConfig
 from simic.controllers.features import encode
 from simic.controllers.network import NetworkShape, PolicyNetwork, fit_normaliser
 from simic.controllers.plans import PLANS_DIRECTORY

@@ -17,7 +17,7 @@ import pytest
 from support.builders.profiles import write_tiny_profile
 from support.servers.forked_commands import run_command
 
-from simic.contracts.proof import Proof, ProofTraining, ProofTrial
+from simic.contracts.results.proof import Proof, ProofTraining, ProofTrial
 from simic.runtime.home import Home
 from simic.trust.keys import Keyring
 from simic.trust.seal import verify

@@ -23,8 +23,8 @@ from simic.cli.main import app as command
 from simic.contracts.base import Contract
 from simic.contracts.envelope import EventEnvelope
 from simic.contracts.errors import TransientError
-from simic.contracts.lake import Check, Health
 from simic.contracts.names import POLICY_UPDATES
+from simic.contracts.results.lake import Check, Health
 from simic.publication.outbox import Outbox
 from simic.runtime.clock import utc_now
 from simic.runtime.home import Home

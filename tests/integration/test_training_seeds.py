@@ -15,9 +15,9 @@ from support.servers.forked_commands import run_command
 
 from simic.app.artifacts import resolve_training
 from simic.app.container import Container
-from simic.contracts.run_receipt import RunReceipt
+from simic.contracts.results.run import RunReceipt
+from simic.contracts.results.trials import SeedChoice, TrialReport
 from simic.contracts.splits import Split, split_of
-from simic.contracts.trials import SeedChoice, TrialReport
 from simic.runtime.home import Home
 from simic.runtime.settings import load_profile
 

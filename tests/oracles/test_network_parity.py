@@ -7,7 +7,7 @@ import pytest
 import torch
 from peers.hetero_conv import HeteroConvNetwork
 
-from simic.contracts.config import WorldConfig
+from simic.contracts.settings.run import WorldConfig
 from simic.controllers.features import encode
 from simic.controllers.graph import GraphBatch
 from simic.controllers.network import NetworkOutput, NetworkShape, PolicyNetwork, strongest_slot

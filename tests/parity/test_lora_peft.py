@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from simic.contracts.continual import LoraConfig
+from simic.contracts.settings.continual import LoraConfig
 from simic.learning.continual.lora import LoraLinear, adapt, merged
 
 

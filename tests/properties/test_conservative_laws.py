@@ -7,7 +7,7 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simic.contracts.safety import ConservativeConfig, Trigger
+from simic.contracts.settings.safety import ConservativeConfig, Trigger
 from simic.learning.rates import LrSchedule
 from simic.learning.safety.conservative import Mode, allowance, step
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from support.builders.batches import assert_same_batch, small_store
 
-from simic.contracts.train_config import ReplayConfig
+from simic.contracts.settings.training import ReplayConfig
 from simic.replay.dataset import GraphDataset
 from simic.replay.live.buffer import LiveBuffer
 

@@ -11,9 +11,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.builders.rewards import HORIZON, WALK, Seed, priced, step_of
 
-from simic.contracts.config import CurateConfig
 from simic.contracts.lifecycle import TRANSITIONS, SeedStage
 from simic.contracts.rewards import DEFAULT_FLAGS, FAMILIES, FlagConfig, Reward, RewardConfig
+from simic.contracts.settings.run import CurateConfig
 from simic.curation.run import CONSTANTS
 from simic.curation.statements import family_statement, family_terms, load_statements
 from simic.numerics.rewards import basic_rewards

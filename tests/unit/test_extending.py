@@ -58,7 +58,7 @@ def test_blueprint_family_and_controller_grow_a_host_together(installed: Path) -
     """The new controller germinates the new blueprint in a host of the new family."""
     program = """
 import numpy as np
-from simic.contracts.config import WorldConfig
+from simic.contracts.settings.run import WorldConfig
 from simic.contracts.controllers import ControllerSpec
 from simic.controllers.factory import make
 from simic.hosts.ensemble import Ensemble
@@ -89,8 +89,8 @@ def test_the_criterion_judges_unless_the_settings_leave_it_out(installed: Path, 
     program = """
 import sys
 from pathlib import Path
-from simic.contracts.config import RunConfig
-from simic.contracts.receipts import Provenance
+from simic.contracts.settings.run import RunConfig
+from simic.contracts.results.receipts import Provenance
 from simic.runtime.home import Home
 from simic.validation.promotion_gate import decide
 from support.builders.judged_candidates import NOW, evidence_of, sealed_policy
@@ -116,7 +116,7 @@ def test_the_export_format_writes_verified_episodes(installed: Path, tmp_path: P
 import sys
 from pathlib import Path
 from simic.replay.exports import EXPORTS
-from simic.contracts.receipts import SnapshotManifest
+from simic.contracts.results.receipts import SnapshotManifest
 from support.builders.reports import BLUEPRINTS
 manifest = SnapshotManifest.model_validate_json(sys.argv[1])
 card = EXPORTS.load("returns").write(manifest, "train", Path(sys.argv[2]), blueprints=BLUEPRINTS, code_version="1")

@@ -77,7 +77,10 @@ def test_import_and_help_load_nothing_heavy(code: str) -> None:
         ("simic.app.container", ("torch", "mlflow", "duckdb", "pyarrow", "psutil")),
         ("simic.app.data", ("torch", "mlflow")),
         ("simic.app.promotion", ("torch", "mlflow")),
-        ("simic.api.policy", ("mlflow", "duckdb", "pyarrow", "simic.contracts.config", "simic.contracts.receipts")),
+        (
+            "simic.api.policy",
+            ("mlflow", "duckdb", "pyarrow", "simic.contracts.settings.run", "simic.contracts.results.receipts"),
+        ),
     ],
 )
 def test_commands_load_only_what_they_need(module: str, absent: tuple[str, ...]) -> None:

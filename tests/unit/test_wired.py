@@ -14,8 +14,8 @@ from draw_architecture import ROOT, import_graph
 from pydantic import BaseModel
 from support.checks.code_search import parsed, reached, unread_fields, unused_definitions
 
-from simic.contracts.config import RunConfig
 from simic.contracts.rewards import FAMILIES
+from simic.contracts.settings.run import RunConfig
 from simic.runtime.home import Home
 
 SCALE_OUT = "the issue that adds actors on several machines"
@@ -87,7 +87,7 @@ def sections() -> dict[str, dict[str, str]]:
 
 def config_properties() -> dict[str, dict[str, set[str]]]:
     """Return what each property of a configuration model reads."""
-    models = [node for node in parsed()["simic.contracts.config"].body if isinstance(node, ast.ClassDef)]
+    models = [node for node in parsed()["simic.contracts.settings.run"].body if isinstance(node, ast.ClassDef)]
     return {
         model.name: {
             node.name: {inner.attr for inner in ast.walk(node) if isinstance(inner, ast.Attribute)}
@@ -103,7 +103,7 @@ def test_every_module_is_reached_from_a_verb_a_flow_or_a_plugin_folder() -> None
 
 
 def test_every_configuration_key_is_read() -> None:
-    unread = unread_fields(sections(), config_properties(), reached_trees("simic.contracts.config"))
+    unread = unread_fields(sections(), config_properties(), reached_trees("simic.contracts.settings.run"))
     assert unread == set(KEYS_TO_WIRE)
 
 

@@ -24,8 +24,8 @@ from simic.bus.plugins.spool import open_spool
 from simic.bus.spool.bus import ABANDONED_S, SpoolBus, spill_lock
 from simic.catalogue.query import build_catalogue
 from simic.contracts.errors import IntegrityError, SimicError, TransientError
-from simic.contracts.lake import Check, Health, HealthReport
 from simic.contracts.names import FIELD_REPORTS
+from simic.contracts.results.lake import Check, Health, HealthReport
 from simic.lake.evolution import older_schemas
 from simic.lake.lake import LAKE_LOCK, Lake, open_lake
 from simic.lake.parts import find_orphans, move_orphans_to_damaged

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from simic.contracts.lake import Check, Health
+from simic.contracts.results.lake import Check, Health
 
 __all__ = ["counted", "damaged", "healthy", "repairable", "repaired", "summarise", "unrecoverable"]
 

@@ -10,8 +10,8 @@ from simic.app.checks.health import damaged, healthy, repairable, repaired, summ
 from simic.app.receipts import ReceiptStore
 from simic.app.resealing import find_revoked
 from simic.contracts.errors import ConfigError, IntegrityError, SimicError
-from simic.contracts.gate import GateDecision
-from simic.contracts.lake import Check
+from simic.contracts.results.gate import GateDecision
+from simic.contracts.results.lake import Check
 from simic.ledgers import GATES_LEDGER
 from simic.ledgers.ledger import Ledger
 from simic.ledgers.promotions import PromotionJournal

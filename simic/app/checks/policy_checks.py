@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator, Sequence
 from simic.app.checks.health import counted, damaged, healthy, repairable, repaired, summarise
 from simic.app.checks.key_checks import RESEAL
 from simic.contracts.errors import IntegrityError, SimicError
-from simic.contracts.lake import Check, Health
 from simic.contracts.names import MODEL_NAME, MODELS
+from simic.contracts.results.lake import Check, Health
 from simic.ledgers import POLICIES_LEDGER
 from simic.ledgers.judgements import check_judgements
 from simic.ledgers.ledger import Ledger

@@ -9,8 +9,8 @@ from simic.app.container import Container
 from simic.app.evidence.judging_experience import reporter_of_comparison
 from simic.app.names.trial_controllers import SelectedControllers, select_controllers
 from simic.app.training import run_trials
-from simic.contracts.comparison import Comparison, SequentialStop, Verdict
 from simic.contracts.errors import ConfigError
+from simic.contracts.results.comparison import Comparison, SequentialStop, Verdict
 from simic.contracts.splits import Split
 from simic.hosts.host_sets import draw_keys, host_set, identify
 from simic.validation.comparison import BOUND, check_first_look, compare_pairs, looks_of

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from simic.app.container import Container
-from simic.contracts.comparison import Comparison, PairComparison
-from simic.contracts.recipes import RecipeComparison, RecipePair
-from simic.contracts.trials import ControllerTrial, TrialReport
+from simic.contracts.results.comparison import Comparison, PairComparison
+from simic.contracts.results.recipes import RecipeComparison, RecipePair
+from simic.contracts.results.trials import ControllerTrial, TrialReport
 from simic.registry.headline import Table
 from simic.registry.instrument_runs import ComparedPolicy, ComparisonResult, has_database, log_comparison
 

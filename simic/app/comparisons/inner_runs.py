@@ -7,9 +7,9 @@ import shutil
 from simic.app import data, training, training_seeds
 from simic.app.container import Container
 from simic.app.runs import RunKey
-from simic.contracts.config import RunConfig
-from simic.contracts.receipts import CollectionReceipt, IngestReceipt, SnapshotManifest, TrainingReport
-from simic.contracts.trials import SeedChoice
+from simic.contracts.results.receipts import CollectionReceipt, IngestReceipt, SnapshotManifest, TrainingReport
+from simic.contracts.results.trials import SeedChoice
+from simic.contracts.settings.run import RunConfig
 from simic.runtime.home import Home
 from simic.runtime.progress import Titled
 

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from simic.contracts.errors import ConfigError, ContractError
-from simic.contracts.receipts import Receipt
+from simic.contracts.results.receipts import Receipt
 from simic.runtime.files import atomic_write
 
 __all__ = ["take_part"]

@@ -18,8 +18,8 @@ from simic.app.names.trial_controllers import select_controllers
 from simic.contracts.controllers import ControllerSpec
 from simic.contracts.episode import AttributionRecord, EpisodeRecord
 from simic.contracts.errors import ConfigError
-from simic.contracts.policy_difference import GrownPair, PolicyDifference
-from simic.contracts.receipts import SnapshotManifest
+from simic.contracts.results.policy_difference import GrownPair, PolicyDifference
+from simic.contracts.results.receipts import SnapshotManifest
 from simic.contracts.splits import Split
 from simic.contracts.state import HostIdentity
 from simic.controllers.logged_states import TargetActions

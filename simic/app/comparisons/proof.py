@@ -20,12 +20,12 @@ from simic.app.comparisons.parts import take_part
 from simic.app.container import Container
 from simic.app.names.host_set_names import check_set
 from simic.app.runs import open_run_in
-from simic.contracts.config import RunConfig
 from simic.contracts.controllers import COMPARISON_CONTROLLERS, ControllerSpec
 from simic.contracts.errors import ConfigError, TrainingError
 from simic.contracts.names import WAIT
-from simic.contracts.proof import Proof, ProofStatic, ProofTraining, ProofTrial
-from simic.contracts.receipts import Receipt
+from simic.contracts.results.proof import Proof, ProofStatic, ProofTraining, ProofTrial
+from simic.contracts.results.receipts import Receipt
+from simic.contracts.settings.run import RunConfig
 from simic.contracts.splits import Split
 from simic.contracts.state import HostIdentity
 from simic.hosts.host_sets import draw_keys, host_set, identify, kept_families

@@ -10,12 +10,12 @@ from simic.app.comparisons.inner_runs import InnerStages
 from simic.app.comparisons.recipes import Recipe
 from simic.app.container import Container
 from simic.app.runs import open_run_in
-from simic.contracts.config import RunConfig
 from simic.contracts.controllers import ControllerSpec
 from simic.contracts.errors import ConfigError, TrainingError
-from simic.contracts.karn_config import ControllerConfig
-from simic.contracts.receipts import SnapshotManifest
-from simic.contracts.recipes import RecipeTraining
+from simic.contracts.results.receipts import SnapshotManifest
+from simic.contracts.results.recipes import RecipeTraining
+from simic.contracts.settings.karn import ControllerConfig
+from simic.contracts.settings.run import RunConfig
 from simic.learning.training_run import WarmStart
 from simic.runtime.home import Home
 from simic.trust.keys import Keyring

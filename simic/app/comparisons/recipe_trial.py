@@ -21,16 +21,16 @@ from simic.app.container import Container
 from simic.app.evidence.judging_experience import reporter_of_comparison
 from simic.app.names.trial_controllers import SelectedControllers
 from simic.collection.judging import require_test_hosts
-from simic.contracts.comparison import LEVEL
-from simic.contracts.config import RunConfig
-from simic.contracts.continual import require_policy
 from simic.contracts.errors import ConfigError
 from simic.contracts.names import WAIT
-from simic.contracts.receipts import SnapshotManifest
-from simic.contracts.recipes import RecipeArm, RecipeComparison, RecipePolicy, RecipeTraining
+from simic.contracts.results.comparison import LEVEL
+from simic.contracts.results.receipts import SnapshotManifest
+from simic.contracts.results.recipes import RecipeArm, RecipeComparison, RecipePolicy, RecipeTraining
+from simic.contracts.results.trials import TrialReport
+from simic.contracts.settings.continual import require_policy
+from simic.contracts.settings.run import RunConfig
 from simic.contracts.splits import Split
 from simic.contracts.state import HostIdentity
-from simic.contracts.trials import TrialReport
 from simic.hosts.host_sets import draw_keys, host_set, identify
 from simic.hosts.plugins import world_identity
 from simic.learning.objectives import OBJECTIVES

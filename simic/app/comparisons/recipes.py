@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from simic.app.container import Container
-from simic.contracts.config import RunConfig
 from simic.contracts.errors import ConfigError
-from simic.contracts.receipts import TrainingReport
-from simic.contracts.trials import SeedChoice
+from simic.contracts.results.receipts import TrainingReport
+from simic.contracts.results.trials import SeedChoice
+from simic.contracts.settings.run import RunConfig
 from simic.hosts.plugins import world_identity
 from simic.registry.mlflow_run import flatten
 from simic.runtime.settings import config_digest

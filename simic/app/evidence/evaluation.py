@@ -18,10 +18,10 @@ from simic.app.names.blueprint_vocabulary import vocabulary
 from simic.app.names.trial_controllers import spec_in_set
 from simic.contracts.controllers import ControllerSpec
 from simic.contracts.errors import ConfigError
-from simic.contracts.karn import KarnReport
-from simic.contracts.off_policy import LowerBound, OffPolicyReport
 from simic.contracts.policy_names import SHORTEST
-from simic.contracts.receipts import SnapshotManifest, TrainingReport
+from simic.contracts.results.karn import KarnReport
+from simic.contracts.results.off_policy import LowerBound, OffPolicyReport
+from simic.contracts.results.receipts import SnapshotManifest, TrainingReport
 from simic.contracts.splits import Split
 from simic.contracts.state import HostIdentity
 from simic.controllers.learned_controller import LearnedController

@@ -17,15 +17,15 @@ from simic.app.evidence.judging_experience import reporter_of_judgement
 from simic.app.names.blueprint_vocabulary import vocabulary
 from simic.app.names.host_set_names import is_set
 from simic.contracts.actions import HEADS
-from simic.contracts.config import WorldConfig
 from simic.contracts.controllers import ControllerSpec
 from simic.contracts.errors import ConfigError, ContractError
-from simic.contracts.gate import ValidationReport
-from simic.contracts.judgements import JudgementEntry
-from simic.contracts.karn import KarnReport, Trained
-from simic.contracts.log_evidence import LogEvidence
 from simic.contracts.names import CANDIDATE, CHAMPION, KARN, MODEL_NAME, WAIT, judged_name
-from simic.contracts.receipts import CollectionReceipt, SnapshotManifest, TrainingReport
+from simic.contracts.results.gate import ValidationReport
+from simic.contracts.results.judgements import JudgementEntry
+from simic.contracts.results.karn import KarnReport, Trained
+from simic.contracts.results.log_evidence import LogEvidence
+from simic.contracts.results.receipts import CollectionReceipt, SnapshotManifest, TrainingReport
+from simic.contracts.settings.run import WorldConfig
 from simic.contracts.splits import Split
 from simic.ledgers.judgements import Subject, begin_judgement
 from simic.replay.cut_off import cut_off_episodes

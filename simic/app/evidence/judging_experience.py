@@ -8,10 +8,10 @@ from uuid import uuid4
 from simic.app.container import Container
 from simic.app.names.trial_controllers import SelectedControllers
 from simic.collection.judging import TrialReporter, require_test_hosts
-from simic.contracts.config import WorldConfig
 from simic.contracts.controllers import SEARCHED
 from simic.contracts.errors import ConfigError
-from simic.contracts.judgements import JudgementEntry
+from simic.contracts.results.judgements import JudgementEntry
+from simic.contracts.settings.run import WorldConfig
 from simic.contracts.state import HostIdentity
 from simic.hosts.plugins import world_identity
 from simic.trust.canonical import digest_of

@@ -8,7 +8,7 @@ from pathlib import Path
 from simic.app.container import Container
 from simic.app.names.host_set_names import check_run
 from simic.contracts.controllers import PlanBook
-from simic.contracts.headroom import Headroom
+from simic.contracts.results.headroom import Headroom
 from simic.controllers.plans import plan_path
 from simic.validation.baselines import headroom, search
 from simic.validation.baselines.plan_book import (

@@ -20,9 +20,9 @@ from simic.app.container import Container
 from simic.app.monitoring.training_statistics import TrainingStatistics
 from simic.app.monitoring.training_textfile import TrainingTextfile
 from simic.contracts.metrics import METRICS, exported_name
-from simic.contracts.receipts import SnapshotManifest
+from simic.contracts.results.receipts import SnapshotManifest
+from simic.contracts.settings.telemetry import TelemetryConfig
 from simic.contracts.telemetry import HealthStatus, SloViolation, TelemetryPacket
-from simic.contracts.telemetry_config import TelemetryConfig
 from simic.registry.instrument_runs import has_database
 from simic.registry.live_curves import LiveCurves
 from simic.runtime.clock import Clock

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from simic.contracts.config import IngestConfig
+from simic.contracts.settings.run import IngestConfig
 from simic.hosts import plugins
 
 __all__ = ["vocabulary"]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from simic.contracts.config import RunConfig
 from simic.contracts.errors import ConfigError
+from simic.contracts.settings.run import RunConfig
 from simic.hosts.host_sets import SETS, host_set, kept_families
 from simic.hosts.plugins import family_names
 from simic.runtime.nearest_name import suggestion

@@ -10,11 +10,11 @@ from typing import NamedTuple
 from simic.app.local_copies import LocalCopies
 from simic.app.receipts import ReceiptStore
 from simic.contracts.errors import ConfigError
-from simic.contracts.karn import KarnReport
-from simic.contracts.karn_config import ControllerConfig
 from simic.contracts.names import CHAMPION, KARN
 from simic.contracts.policy_names import SHORTEST
-from simic.contracts.receipts import PolicyVersion
+from simic.contracts.results.karn import KarnReport
+from simic.contracts.results.receipts import PolicyVersion
+from simic.contracts.settings.karn import ControllerConfig
 from simic.ledgers.policies import candidate_versions, read_history
 from simic.registry.registry import Registry
 from simic.runtime.home import Home

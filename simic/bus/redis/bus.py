@@ -26,9 +26,9 @@ from simic.bus.redis.entries import Entry, StreamWriter, envelope_of, is_expired
 from simic.bus.redis.maintenance import CONSUMER_REST_S, find_gap, forget_consumers, settle_gap, trim
 from simic.bus.redis.stream import GROUP, GroupStream
 from simic.bus.spool.bus import check_name, check_topic
-from simic.contracts.config import BusConfig
 from simic.contracts.envelope import EventEnvelope
 from simic.contracts.errors import ContractError, SimicError, TransientError
+from simic.contracts.settings.run import BusConfig
 from simic.runtime.clock import Clock, utc_now
 
 __all__ = ["RedisStreamsBus"]

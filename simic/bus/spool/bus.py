@@ -34,9 +34,9 @@ from simic.bus.protocol import ENDS, BusCounters, DeadLetter, Defect, Delivery, 
 from simic.bus.spans import has_spans
 from simic.bus.spool.files import Entrant, free_name, is_own_fault, listing, named_after
 from simic.bus.spool.lines import COMPRESSED_SUFFIX, FileLimits, read_lines, read_start
-from simic.contracts.config import BusConfig, IngestConfig
 from simic.contracts.errors import ContractError, TransientError
-from simic.contracts.lake import Span
+from simic.contracts.results.lake import Span
+from simic.contracts.settings.run import BusConfig, IngestConfig
 from simic.runtime.clock import Clock, utc_now
 from simic.runtime.files import durable_file, fsync_dir, rename_durably
 

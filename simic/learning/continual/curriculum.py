@@ -20,8 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from simic.contracts.continual import CurriculumConfig, CurriculumState, StageVisit
 from simic.contracts.errors import ContractError
+from simic.contracts.settings.continual import CurriculumConfig, CurriculumState, StageVisit
 
 __all__ = ["Curriculum", "decided", "passed_over", "record_episode"]
 

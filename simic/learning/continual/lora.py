@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from simic.contracts.continual import LoraConfig
+from simic.contracts.settings.continual import LoraConfig
 
 __all__ = ["LoraLinear", "adapt", "effective_parameters", "merged"]
 

@@ -14,8 +14,8 @@ from typing import NamedTuple
 from safetensors.torch import save
 from torch import Tensor
 
-from simic.contracts.continual import EwcConfig
 from simic.contracts.errors import ContractError
+from simic.contracts.settings.continual import EwcConfig
 from simic.controllers.network import PolicyNetwork
 from simic.controllers.network_files import read_tensors
 from simic.controllers.policy_files import LEARNER_NAMES

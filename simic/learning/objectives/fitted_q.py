@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 
 from simic.contracts.errors import TrainingError
-from simic.contracts.train_config import TrainConfig
+from simic.contracts.settings.training import TrainConfig
 from simic.controllers.network import PolicyNetwork
 from simic.learning import q_functions
 from simic.learning.distillation import BATCH as DISTIL_BATCH

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from simic.contracts.train_config import TrainConfig
+from simic.contracts.settings.training import TrainConfig
 from simic.controllers import heads
 from simic.controllers.network import NetworkOutput, PolicyNetwork
 from simic.learning.counted_passes import CountedPasses

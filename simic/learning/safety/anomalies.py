@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from simic.contracts.actions import HEADS
 from simic.contracts.errors import ContractError
-from simic.contracts.safety import AnomalyBounds, AnomalyConfig, AnomalyKind, Severity
+from simic.contracts.settings.safety import AnomalyBounds, AnomalyConfig, AnomalyKind, Severity
 
 __all__ = ["STEP_KL", "Anomaly", "AnomalyDetector", "Sight", "escalate"]
 

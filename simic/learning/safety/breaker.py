@@ -12,7 +12,7 @@ from enum import Enum, auto
 from typing import NamedTuple, TypeVar
 
 from simic.contracts.errors import CircuitOpenError
-from simic.contracts.safety import BreakerConfig, BreakersConfig
+from simic.contracts.settings.safety import BreakerConfig, BreakersConfig
 from simic.contracts.telemetry import CircuitState
 
 __all__ = ["Breaker", "BreakerEvent", "BreakerState", "Breakers", "step"]

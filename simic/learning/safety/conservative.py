@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import NamedTuple
 
-from simic.contracts.safety import ConservativeConfig, Trigger
+from simic.contracts.settings.safety import ConservativeConfig, Trigger
 
 __all__ = ["LEAST_BATCH", "Allowance", "Mode", "allowance", "step"]
 

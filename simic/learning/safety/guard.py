@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeVar
 
 from simic.contracts.actions import Head
 from simic.contracts.errors import DivergenceError, HopelessError
-from simic.contracts.safety import AnomalyKind, SafetyConfig, Severity, StopCause, Trigger
+from simic.contracts.settings.safety import AnomalyKind, SafetyConfig, Severity, StopCause, Trigger
 from simic.learning.safety import conservative, loss_trend
 from simic.learning.safety.anomalies import STEP_KL, Anomaly, AnomalyDetector
 from simic.learning.safety.breaker import Breakers

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from simic.contracts.safety import AnomalyConfig
+from simic.contracts.settings.safety import AnomalyConfig
 from simic.controllers import heads
 from simic.controllers.network import NetworkOutput, PolicyNetwork
 from simic.replay.dataset import GraphDataset

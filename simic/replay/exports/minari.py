@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from simic.contracts.actions import ALPHA_CURVES, ALPHA_SPEEDS, ALPHA_TARGETS, OPS, TEMPOS
 from simic.contracts.errors import ConfigError
-from simic.contracts.receipts import SnapshotManifest
+from simic.contracts.results.receipts import SnapshotManifest
 from simic.controllers.features import BOUND, feature_names
 from simic.replay.exporting import (
     Counted,

@@ -23,7 +23,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from simic.contracts.errors import ConfigError, IntegrityError
-from simic.contracts.receipts import SnapshotManifest
+from simic.contracts.results.receipts import SnapshotManifest
 from simic.controllers.graph import CONNECTS, MONITORS, GraphBatch, build
 from simic.replay.exporting import (
     CARD_NAME,

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simic.contracts.errors import ConfigError, ContractError
-from simic.contracts.train_config import ReplayConfig
+from simic.contracts.settings.training import ReplayConfig
 from simic.replay.batch import ColumnarExperience, SequenceBatch, SequenceSpans, assemble
 from simic.replay.dataset import GraphDataset
 from simic.replay.live.prioritised import Prioritisation, PrioritisedSampler, refuse_unless_weights

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from simic.contracts.actions import ALPHA_SPEEDS, ALPHA_TARGETS
-from simic.contracts.config import WorldConfig
 from simic.contracts.controllers import HeuristicRules, Plan, PlannedSeed
+from simic.contracts.settings.run import WorldConfig
 from simic.hosts.host_sets import host_set, identify
 from simic.hosts.mixed_ensemble import ensemble_of
 

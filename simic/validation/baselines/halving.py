@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 
 from simic.contracts.actions import HEADS
 from simic.contracts.batches import Decisions, Masks, Observations
-from simic.contracts.config import TrialConfig, WorldConfig
 from simic.contracts.controllers import ControllerSpec
 from simic.contracts.names import WAIT
+from simic.contracts.results.trials import Estimate
 from simic.contracts.rewards import RewardConfig
+from simic.contracts.settings.run import TrialConfig, WorldConfig
 from simic.contracts.splits import Split
 from simic.contracts.state import HostIdentity
-from simic.contracts.trials import Estimate
 from simic.hosts.host_sets import draw_keys, host_set, identify
 from simic.runtime.process_pool import run_jobs, worker_count
 from simic.runtime.progress import Progress

@@ -13,12 +13,12 @@ from itertools import product
 import numpy as np
 from numpy.typing import NDArray
 
-from simic.contracts.config import TrialConfig, WorldConfig
 from simic.contracts.controllers import ControllerSpec, Plan
 from simic.contracts.errors import ConfigError
-from simic.contracts.headroom import FEWEST_HOSTS, FamilyHeadroom, Headroom, PlanGain
+from simic.contracts.results.headroom import FEWEST_HOSTS, FamilyHeadroom, Headroom, PlanGain
+from simic.contracts.results.trials import Estimate
 from simic.contracts.rewards import RewardConfig
-from simic.contracts.trials import Estimate
+from simic.contracts.settings.run import TrialConfig, WorldConfig
 from simic.runtime.progress import NoProgress, Progress
 from simic.runtime.seeds import derive
 from simic.validation.baselines.candidates import single_seeds_of

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from simic.contracts.base import Contract
-from simic.contracts.config import WorldConfig
 from simic.contracts.controllers import CONTROLLER_ORDER, ControllerSpec, HeuristicRules, PlanBook
 from simic.contracts.errors import ConfigError
-from simic.contracts.gate import GateDecision
 from simic.contracts.names import BLIND, HEURISTIC, ORACLE, SYMPTOM
+from simic.contracts.results.gate import GateDecision
 from simic.contracts.rewards import RewardConfig
+from simic.contracts.settings.run import WorldConfig
 from simic.controllers.plans import book_path, load_plans, search_command, tree_command
 from simic.hosts.host_sets import SETS, host_set
 from simic.hosts.set_sources import set_sources

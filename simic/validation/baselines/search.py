@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from simic.contracts.config import WorldConfig
 from simic.contracts.controllers import ControllerSpec, HeuristicRules, Plan, PlanBook, TunedRules
 from simic.contracts.names import HEURISTIC
 from simic.contracts.rewards import RewardConfig
+from simic.contracts.settings.run import WorldConfig
 from simic.hosts.host_sets import host_set, identify
 from simic.hosts.mixed_ensemble import ensemble_of
 from simic.runtime.progress import NoProgress, Progress

@@ -18,9 +18,9 @@ from typing import Final, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from simic.contracts.config import WorldConfig
-from simic.contracts.lifecycle_config import GovernorConfig
 from simic.contracts.rewards import RewardConfig
+from simic.contracts.settings.lifecycle import GovernorConfig
+from simic.contracts.settings.run import WorldConfig
 from simic.contracts.state import HostIdentity
 from simic.hosts import governor
 from simic.hosts.factory import make_host_batch, seed_sizes

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from sklearn.tree import DecisionTreeRegressor  # type: ignore[import-untyped]
 
 from simic.contracts.batches import Observations
-from simic.contracts.config import WorldConfig
 from simic.contracts.controllers import ControllerSpec, FittedTree, Plan, PlanBook, PlanTree, TreeLeaf, TreeSplit
 from simic.contracts.names import SYMPTOM
+from simic.contracts.settings.run import WorldConfig
 from simic.contracts.state import HostIdentity
 from simic.controllers.plugins.symptom import READS_AT
 from simic.controllers.plugins.wait import WaitController

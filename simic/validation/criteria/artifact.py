@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from simic.contracts.errors import SimicError
-from simic.contracts.gate import Criterion, Probe
-from simic.contracts.karn import KarnReport
 from simic.contracts.names import KARN, MODEL_NAME, MODELS
+from simic.contracts.results.gate import Criterion, Probe
+from simic.contracts.results.karn import KarnReport
 from simic.controllers.karn import load_karn
 from simic.controllers.policy_files import CARD_NAME, LEARNER_NAMES, WEIGHTS_NAME, load_policy
 from simic.trust.keys import Keyring, SignatureCheck

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from simic.contracts.actions import Head
 from simic.contracts.batches import HEAD_INDEX, Masks
-from simic.contracts.gate import Criterion, Probe
+from simic.contracts.results.gate import Criterion, Probe
 from simic.controllers.learned_controller import LearnedController
 from simic.validation.criterion import Case
 from simic.validation.probing import States, Subject, counted, faulty, judged, states_of

@@ -10,7 +10,7 @@ from time import perf_counter
 
 import numpy as np
 
-from simic.contracts.gate import Criterion, Probe
+from simic.contracts.results.gate import Criterion, Probe
 from simic.validation.criterion import Case, line
 from simic.validation.probing import Subject, states_of
 

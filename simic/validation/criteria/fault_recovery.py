@@ -8,7 +8,7 @@ from pathlib import Path
 
 from simic.contracts.controllers import ControllerSpec
 from simic.contracts.errors import TransientError
-from simic.contracts.gate import Criterion, Probe
+from simic.contracts.results.gate import Criterion, Probe
 from simic.contracts.state import HostIdentity
 from simic.validation.criterion import Case
 from simic.validation.disturbances import CASES, Decider, Job, failures

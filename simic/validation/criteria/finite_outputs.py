@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel
 
 from simic.contracts.batches import Columns, Observations
-from simic.contracts.gate import Criterion, Probe
+from simic.contracts.results.gate import Criterion, Probe
 from simic.contracts.state import LayerNode, SeedState, SystemState
 from simic.controllers.learned_controller import LearnedController
 from simic.validation.criterion import Case

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from simic.contracts.gate import Criterion
+from simic.contracts.results.gate import Criterion
 from simic.contracts.splits import Split, split_of
 from simic.validation.criterion import Case, line
 

@@ -12,10 +12,10 @@ from math import sqrt
 
 import numpy as np
 
-from simic.contracts.gate import Criterion
-from simic.contracts.log_evidence import LogEvidence
 from simic.contracts.names import CANDIDATE
-from simic.contracts.trials import TrialReport
+from simic.contracts.results.gate import Criterion
+from simic.contracts.results.log_evidence import LogEvidence
+from simic.contracts.results.trials import TrialReport
 from simic.numerics.intervals import Interval, student_interval, student_quantile
 from simic.validation.criterion import POLICIES, TRIALS, Case, line
 from simic.validation.off_policy import supports

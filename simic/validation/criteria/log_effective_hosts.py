@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from simic.contracts.gate import Criterion
+from simic.contracts.results.gate import Criterion
 from simic.validation.criterion import REPORTS, Case, line
 from simic.validation.log_evidence import support_text
 from simic.validation.off_policy import LEAST_EFFECTIVE

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from simic.contracts.gate import Criterion
+from simic.contracts.results.gate import Criterion
 from simic.validation.criterion import REPORTS, Case, line
 from simic.validation.off_policy import MOST_SHARE
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from simic.contracts.gate import Criterion
 from simic.contracts.names import CHAMPION, WAIT
+from simic.contracts.results.gate import Criterion
 from simic.validation.criterion import REPORTS, Case, interval_text, line
 from simic.validation.gate_bounds import POWER
 from simic.validation.log_evidence import BEHAVIOUR, gain_bound

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from simic.contracts.gate import Criterion
 from simic.contracts.names import SYMPTOM
+from simic.contracts.results.gate import Criterion
 from simic.validation.criterion import POLICIES, TRIALS, Case, Comparison, interval_text, line
 
 __all__ = ["EVIDENCE", "MODELS", "NAME", "ORDER", "SUMMARY", "judge"]

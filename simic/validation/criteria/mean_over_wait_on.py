@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from simic.contracts.gate import Criterion
 from simic.contracts.names import CANDIDATE
+from simic.contracts.results.gate import Criterion
+from simic.contracts.results.trials import Estimate, TrialReport
 from simic.contracts.splits import Split, split_of
-from simic.contracts.trials import Estimate, TrialReport
 from simic.validation.criterion import POLICIES, TRIALS, Case, interval_text, line
 from simic.validation.judging_keys import keys_of_others
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from simic.contracts.gate import Criterion
 from simic.contracts.names import CANDIDATE
+from simic.contracts.results.gate import Criterion
 from simic.validation.criterion import Case, line
 from simic.validation.report_checks import disagreements
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from simic.contracts.gate import Criterion
 from simic.contracts.names import BLIND, HEURISTIC, ORACLE, SYMPTOM
+from simic.contracts.results.gate import Criterion
 from simic.validation.baselines.plan_book import PLAN_BOOK, missing_book_message, requires_book
 from simic.validation.criterion import POLICIES, TRIALS, Case, line
 

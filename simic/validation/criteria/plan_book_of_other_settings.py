@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from simic.contracts.gate import Criterion
+from simic.contracts.results.gate import Criterion
 from simic.validation.baselines.plan_book import other_game_message
 from simic.validation.criterion import POLICIES, TRIALS, Case, line
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from simic.contracts.gate import Criterion
 from simic.contracts.names import WAIT
+from simic.contracts.results.gate import Criterion
 from simic.validation.criterion import TRIALS, Case, line
 from simic.validation.gate_bounds import Direction, loss_bound
 

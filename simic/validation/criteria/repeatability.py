@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from simic.contracts.gate import Criterion, Probe
+from simic.contracts.results.gate import Criterion, Probe
 from simic.controllers.learned_controller import LearnedController
 from simic.validation.criterion import Case
 from simic.validation.probing import States, Subject, counted, decision_bytes, judged, states_of

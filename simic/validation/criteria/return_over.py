@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from simic.contracts.gate import Criterion
 from simic.contracts.names import BLIND, HEURISTIC, RANDOM, WAIT
+from simic.contracts.results.gate import Criterion
 from simic.validation.baselines.plan_book import REQUIRES_PLAN_BOOK, requires_book
 from simic.validation.criterion import TRIALS, Case, interval_text, line
 from simic.validation.gate_bounds import POWER, difference_bound

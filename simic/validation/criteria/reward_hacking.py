@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from simic.contracts.gate import Criterion
+from simic.contracts.results.gate import Criterion
 from simic.validation.criterion import TRIALS, Case, line
 
 __all__ = ["EVIDENCE", "NAME", "ORDER", "SUMMARY", "judge"]

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simic.contracts.batches import Masks, Observations
-from simic.contracts.gate import Criterion, Probe
+from simic.contracts.results.gate import Criterion, Probe
 from simic.controllers.learned_controller import LearnedController
 from simic.validation.criterion import Case
 from simic.validation.probing import States, Subject, counted, faulty, judged, states_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from simic.contracts.gate import Criterion, Probe
+from simic.contracts.results.gate import Criterion, Probe
 from simic.validation.criterion import Case, line
 from simic.validation.probing import Subject
 

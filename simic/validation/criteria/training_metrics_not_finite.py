@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from simic.contracts.gate import Criterion
+from simic.contracts.results.gate import Criterion
 from simic.validation.criterion import Case, line
 
 __all__ = ["NAME", "ORDER", "SUMMARY", "judge"]

@@ -7,8 +7,8 @@ from pathlib import Path
 import torch
 
 from simic.contracts.batches import Observations
-from simic.contracts.config import WorldConfig
-from simic.contracts.network_config import NetworkConfig
+from simic.contracts.settings.network import NetworkConfig
+from simic.contracts.settings.run import WorldConfig
 from simic.controllers.feature_ranges import ranges_of
 from simic.controllers.features import encode
 from simic.controllers.learned_controller import LearnedController

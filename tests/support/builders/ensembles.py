@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from simic.contracts.actions import HEADS, OPS, RELEVANT_HEADS, Head, Op
 from simic.contracts.batches import HEAD_INDEX, OP_INDEX, STAGE_INDEX, Masks
-from simic.contracts.config import WorldConfig
 from simic.contracts.lifecycle import SeedStage
+from simic.contracts.settings.run import WorldConfig
 from simic.hosts.batched.host_batch import BatchedHosts
 from simic.hosts.ensemble import Ensemble, StepOutcome
 from simic.hosts.host_sets import identify

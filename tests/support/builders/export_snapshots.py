@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from simic.contracts.actions import OPS
-from simic.contracts.receipts import SnapshotManifest
+from simic.contracts.results.receipts import SnapshotManifest
 from simic.replay.dataset import GraphDataset
 from support.builders.reports import BLUEPRINTS, episode
 from support.builders.snapshots import write_snapshot

@@ -8,11 +8,11 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from simic.contracts.config import RunConfig
 from simic.contracts.file_digest import FileDigest
-from simic.contracts.gate import Criterion, GateDecision, ValidationReport, Verdict
-from simic.contracts.receipts import Provenance, SnapshotManifest, TrainingReport
-from simic.contracts.trials import ControllerTrial, Estimate, FamilyTrial, TrialReport
+from simic.contracts.results.gate import Criterion, GateDecision, ValidationReport, Verdict
+from simic.contracts.results.receipts import Provenance, SnapshotManifest, TrainingReport
+from simic.contracts.results.trials import ControllerTrial, Estimate, FamilyTrial, TrialReport
+from simic.contracts.settings.run import RunConfig
 from simic.ledgers import JUDGEMENTS_LEDGER
 from simic.ledgers.judgements import Subject, begin_judgement
 from simic.registry.mlflow_run import CandidateRecord

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from simic.app.container import Container
-from simic.contracts.judgements import Judgement
+from simic.contracts.results.judgements import Judgement
 from simic.ledgers.judgements import Subject, begin_judgement
 
 __all__ = ["begun", "judgement"]

@@ -9,8 +9,8 @@ import torch
 
 from simic.app.names.karn_names import Karns
 from simic.app.receipts import ReceiptStore
-from simic.contracts.karn import KarnReport
-from simic.contracts.karn_config import ControllerConfig, KarnNetworkConfig
+from simic.contracts.results.karn import KarnReport
+from simic.contracts.settings.karn import ControllerConfig, KarnNetworkConfig
 from simic.controllers.features import encode
 from simic.controllers.karn import ConsultedKarn, KarnNetwork, LoadedKarn, describe_karn, save_karn
 from simic.controllers.network import fit_normaliser

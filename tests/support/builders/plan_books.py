@@ -15,8 +15,8 @@ from simic.contracts.controllers import (
     TreeSplit,
     TunedRules,
 )
+from simic.contracts.results.trials import Estimate
 from simic.contracts.rewards import RewardConfig
-from simic.contracts.trials import Estimate
 
 __all__ = ["fitted_tree", "make_book"]
 

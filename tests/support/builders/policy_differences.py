@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from simic.contracts.episode import AttributionRecord, PairAttribution, SeedAttribution
-from simic.contracts.policy_difference import (
+from simic.contracts.results.policy_difference import (
     ActionChange,
     DifferenceGroup,
     DifferentState,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from simic.contracts.proof import ProofTraining, ProofTrial
+from simic.contracts.results.proof import ProofTraining, ProofTrial
 
 __all__ = ["FAMILIES", "proof_training", "proof_trial"]
 

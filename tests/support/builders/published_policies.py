@@ -12,7 +12,7 @@ from simic.bus.spool.bus import SpoolBus
 from simic.contracts.envelope import EventEnvelope
 from simic.contracts.names import POLICY_UPDATE_TYPE, POLICY_UPDATES
 from simic.contracts.policy_update import PolicyUpdate, RolloutPlan, ValidationSummary
-from simic.contracts.receipts import PolicyVersion, Provenance
+from simic.contracts.results.receipts import PolicyVersion, Provenance
 from simic.publication.publish import publish, sign_update
 from simic.runtime.clock import Clock, utc_now
 from simic.runtime.home import Home

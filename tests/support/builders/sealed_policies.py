@@ -6,8 +6,8 @@ from pathlib import Path
 
 from simic.app import promotion
 from simic.app.container import Container
-from simic.contracts.gate import ValidationReport
-from simic.contracts.receipts import PolicyVersion
+from simic.contracts.results.gate import ValidationReport
+from simic.contracts.results.receipts import PolicyVersion
 from simic.trust.seal import seal
 from support.builders.judged_candidates import evidence_of, sealed_policy
 from support.builders.judgements import begun

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from simic.contracts.field_report import FieldReport
 from simic.contracts.file_digest import FileDigest
-from simic.contracts.receipts import SnapshotManifest
+from simic.contracts.results.receipts import SnapshotManifest
 from simic.contracts.splits import Split, split_of
 from simic.numerics.rewards import basic_rewards
 from simic.snapshots.manifest import Verify, describe_files, read_manifest, snapshot_digest

@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from simic.contracts.receipts import Provenance, SnapshotManifest, TrainingReport
-from simic.contracts.train_config import TrainConfig
+from simic.contracts.results.receipts import Provenance, SnapshotManifest, TrainingReport
+from simic.contracts.settings.training import TrainConfig
 from simic.hosts.plugins import blueprint_names
 from simic.learning.train import train
 from simic.learning.training_run import WarmStart

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from simic.contracts.config import RunConfig
-from simic.contracts.gate import Probe, ValidationReport
-from simic.contracts.receipts import Provenance, TrainingReport
+from simic.contracts.results.gate import Probe, ValidationReport
+from simic.contracts.results.receipts import Provenance, TrainingReport
+from simic.contracts.results.trials import ControllerTrial, Estimate, TrialReport
+from simic.contracts.settings.run import RunConfig
 from simic.contracts.splits import Split
-from simic.contracts.trials import ControllerTrial, Estimate, TrialReport
 from simic.hosts.host_sets import draw_keys
 from simic.validation.episodes import Episodes
 from simic.validation.further import further_sets

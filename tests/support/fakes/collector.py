@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from simic.contracts.controllers import ControllerSpec
-from simic.contracts.receipts import CollectionReceipt
+from simic.contracts.results.receipts import CollectionReceipt
 from simic.contracts.state import HostIdentity
 from support.builders.judged_candidates import NOW
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from simic.contracts.config import WorldConfig
+from simic.contracts.settings.run import WorldConfig
 from simic.contracts.state import LayerKind
 from simic.hosts import plugins as catalogue
 from simic.hosts.custom import Layer, ModuleFamily, ModuleHost, Samples

@@ -17,9 +17,9 @@ from simic.app import artifacts, promotion
 from simic.app.container import Container
 from simic.app.policies import Policies
 from simic.contracts.errors import TrainingError, TransientError
-from simic.contracts.gate import GateDecision, ValidationReport
 from simic.contracts.policy_update import PolicyUpdate, ValidationSummary
-from simic.contracts.receipts import (
+from simic.contracts.results.gate import GateDecision, ValidationReport
+from simic.contracts.results.receipts import (
     CollectionReceipt,
     IngestReceipt,
     PolicyVersion,
@@ -28,7 +28,7 @@ from simic.contracts.receipts import (
     SnapshotManifest,
     TrainingReport,
 )
-from simic.contracts.trials import SeedChoice, TrialReport
+from simic.contracts.results.trials import SeedChoice, TrialReport
 from simic.registry.mlflow_run import CandidateRecord
 from simic.trust.canonical import digest_of
 from simic.trust.seal import seal

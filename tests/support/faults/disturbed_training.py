@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from simic.contracts.errors import ResourceLimitError
-from simic.contracts.network_config import NetworkConfig
-from simic.contracts.receipts import SnapshotManifest
-from simic.contracts.safety import AnomalyConfig, BreakerConfig, BreakersConfig, SafetyConfig
-from simic.contracts.train_config import TrainConfig
+from simic.contracts.results.receipts import SnapshotManifest
+from simic.contracts.settings.network import NetworkConfig
+from simic.contracts.settings.safety import AnomalyConfig, BreakerConfig, BreakersConfig, SafetyConfig
+from simic.contracts.settings.training import TrainConfig
 from simic.learning.learner import Learner
 from simic.replay.dataset import GraphDataset
 from support.faults.fork_context import fork_context

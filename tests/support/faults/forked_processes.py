@@ -163,7 +163,7 @@ def _hold(home: Path) -> None:
 
 def _ingest(say: Say, home: Path, batch_reports: int, event: Event | None = None) -> dict[str, Any]:
     from simic.bus.spool.bus import SpoolBus
-    from simic.contracts.config import IngestConfig
+    from simic.contracts.settings.run import IngestConfig
     from simic.ingestion.ingest import ingest
     from simic.runtime.clock import utc_now
     from support.builders.reports import BLUEPRINTS

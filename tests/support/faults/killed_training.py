@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from simic.contracts.receipts import Provenance, SnapshotManifest, TrainingReport
-from simic.contracts.train_config import TrainConfig
+from simic.contracts.results.receipts import Provenance, SnapshotManifest, TrainingReport
+from simic.contracts.settings.training import TrainConfig
 from simic.hosts.plugins import blueprint_names
 from simic.learning import checkpoints, output
 from simic.learning.learner import Learner

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from simic.bus.spool.bus import SpoolBus
 from simic.contracts.policy_update import RolloutPlan
-from simic.contracts.receipts import Provenance
+from simic.contracts.results.receipts import Provenance
 from simic.publication.publish import publish
 from simic.registry.registry import Registry
 from simic.runtime.clock import utc_now

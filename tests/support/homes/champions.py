@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from simic.contracts.gate import GateDecision
 from simic.contracts.policy_update import ValidationSummary
-from simic.contracts.receipts import PolicyVersion
+from simic.contracts.results.gate import GateDecision
+from simic.contracts.results.receipts import PolicyVersion
 from simic.ledgers import GATES_LEDGER, POLICIES_LEDGER
 from simic.ledgers.ledger import Ledger
 from simic.ledgers.policies import gate_decisions

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from simic.app.container import Container
-from simic.contracts.karn import KarnReport
-from simic.contracts.receipts import PolicyVersion
+from simic.contracts.results.karn import KarnReport
+from simic.contracts.results.receipts import PolicyVersion
 from simic.runtime.home import Home
 from simic.runtime.settings import load_profile
 from support.builders.judged_candidates import SIGNER, evidence_of, number

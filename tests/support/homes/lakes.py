@@ -9,7 +9,7 @@ import pytest
 from pyarrow import fs as arrow_fs
 
 from simic.catalogue.query import query
-from simic.contracts.config import LakeConfig
+from simic.contracts.settings.run import LakeConfig
 from simic.lake.lake import open_lake
 from simic.lake.maintenance import LakeMaintenance
 from simic.lake.store import ArrowParts

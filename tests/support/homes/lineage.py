@@ -6,8 +6,8 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from simic.app.receipts import ReceiptStore
-from simic.contracts.gate import Criterion, GateDecision
-from simic.contracts.receipts import PolicyVersion, SnapshotManifest, TrainingReport
+from simic.contracts.results.gate import Criterion, GateDecision
+from simic.contracts.results.receipts import PolicyVersion, SnapshotManifest, TrainingReport
 from simic.ledgers import CANDIDATES_LEDGER, GATES_LEDGER
 from simic.ledgers.ledger import Ledger
 from simic.runtime.home import Home

@@ -9,9 +9,9 @@ from typing import Any
 
 from simic.bus.factory import BusSpec, open_bus
 from simic.bus.spool.bus import SpoolBus
-from simic.contracts.config import CurateConfig, IngestConfig
 from simic.contracts.field_report import FieldReport
-from simic.contracts.receipts import IngestReceipt, Provenance, SnapshotManifest
+from simic.contracts.results.receipts import IngestReceipt, Provenance, SnapshotManifest
+from simic.contracts.settings.run import CurateConfig, IngestConfig
 from simic.curation.run import curate
 from simic.ingestion.ingest import ingest
 from simic.runtime.home import Home

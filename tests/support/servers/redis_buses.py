@@ -8,7 +8,7 @@ from typing import Any
 from simic.bus.protocol import Delivery
 from simic.bus.redis.bus import RedisStreamsBus
 from simic.bus.redis.connection import RedisServer
-from simic.contracts.config import BusConfig
+from simic.contracts.settings.run import BusConfig
 from simic.runtime.clock import utc_now
 from support.servers.redis_server import RedisProcess
 

@@ -27,9 +27,9 @@ from simic.app import data
 from simic.app.container import Container
 from simic.contracts.actions import OPS, Op
 from simic.contracts.batches import Decisions, Masks, Observations
-from simic.contracts.config import WorldConfig
 from simic.contracts.field_report import GovernorKind
 from simic.contracts.lifecycle import SeedStage
+from simic.contracts.settings.run import WorldConfig
 from simic.controllers.plugins.explore import operation_table
 from simic.controllers.plugins.random import RandomController
 from simic.controllers.sampling import deterministic

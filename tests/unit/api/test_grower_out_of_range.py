@@ -18,8 +18,8 @@ import simic
 from simic.api.grower_policy import Decider
 from simic.contracts.actions import HEADS, OPS
 from simic.contracts.batches import Decisions, Masks, Observations
-from simic.contracts.config import WorldConfig
 from simic.contracts.feature_ranges import OutOfRange
+from simic.contracts.settings.run import WorldConfig
 from simic.contracts.state import LayerKind
 from simic.controllers.learned_controller import LearnedController
 from simic.controllers.plugins.random import RandomController

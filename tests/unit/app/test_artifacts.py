@@ -14,7 +14,7 @@ from support.homes.pipeline import FixedClock, land
 from simic.app.artifacts import artifacts_are_intact, move_damaged_artifacts
 from simic.app.checks.doctor import Doctor
 from simic.bus.spool.bus import SpoolBus
-from simic.contracts.receipts import IngestReceipt
+from simic.contracts.results.receipts import IngestReceipt
 from simic.lake.lake import open_lake
 from simic.runtime.home import Home
 from simic.runtime.progress import NoProgress

@@ -12,7 +12,7 @@ from simic.app.checks.doctor import Doctor
 from simic.bus.factory import BusSpec
 from simic.bus.spool.bus import SpoolBus
 from simic.contracts.errors import ConfigError, TransientError
-from simic.contracts.lake import Health
+from simic.contracts.results.lake import Health
 from simic.runtime.home import Home
 from simic.runtime.progress import NoProgress
 

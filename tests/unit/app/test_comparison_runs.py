@@ -12,9 +12,9 @@ from support.homes.mlflow_databases import furnished_home
 from simic.app.comparisons.comparison_runs import log_recipes
 from simic.app.container import Container
 from simic.cli.compare import compare
-from simic.contracts.comparison import Comparison
-from simic.contracts.config import RunConfig
-from simic.contracts.recipes import RecipeArm, RecipeComparison, RecipePolicy
+from simic.contracts.results.comparison import Comparison
+from simic.contracts.results.recipes import RecipeArm, RecipeComparison, RecipePolicy
+from simic.contracts.settings.run import RunConfig
 from simic.registry.instrument_runs import INSTRUMENTS
 from simic.registry.locations import locations
 from simic.registry.mlflow_store import open_client

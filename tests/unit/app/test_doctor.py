@@ -18,10 +18,10 @@ from simic.app.checks.health import damaged
 from simic.bus.factory import BusSpec
 from simic.bus.spool.bus import SpoolBus
 from simic.catalogue.query import query
-from simic.contracts.config import IngestConfig
 from simic.contracts.errors import IntegrityError, TransientError
 from simic.contracts.field_report import FieldReport
-from simic.contracts.lake import Health, HealthReport
+from simic.contracts.results.lake import Health, HealthReport
+from simic.contracts.settings.run import IngestConfig
 from simic.lake.lake import open_lake
 from simic.lake.ownership import claim
 from simic.lake.repair import RemovalResult, remove_part

@@ -24,10 +24,10 @@ from simic.app.container import Container
 from simic.app.home_location import settle, settle_registry
 from simic.app.receipts import ReceiptStore
 from simic.bus.spool.bus import SpoolBus
-from simic.contracts.gate import ValidationReport
-from simic.contracts.lake import Check, Health
 from simic.contracts.names import CHAMPION_REFERENCE
-from simic.contracts.receipts import PolicyVersion, SnapshotManifest, TrainingReport
+from simic.contracts.results.gate import ValidationReport
+from simic.contracts.results.lake import Check, Health
+from simic.contracts.results.receipts import PolicyVersion, SnapshotManifest, TrainingReport
 from simic.ledgers import MOVES_LEDGER
 from simic.registry.locations import locations
 from simic.registry.mlflow_store import open_client

@@ -13,9 +13,9 @@ from support.builders.snapshots import write_snapshot
 
 from simic.app.container import Container
 from simic.app.evidence.judging import log_beside_trials
-from simic.contracts.config import RunConfig, WorldConfig
-from simic.contracts.log_evidence import LogEvidence
-from simic.contracts.receipts import TrainingReport
+from simic.contracts.results.log_evidence import LogEvidence
+from simic.contracts.results.receipts import TrainingReport
+from simic.contracts.settings.run import RunConfig, WorldConfig
 from simic.contracts.splits import Split, split_of
 from simic.runtime.home import Home
 from simic.trust.seal import MANIFEST_NAME, seal

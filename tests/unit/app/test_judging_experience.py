@@ -17,7 +17,7 @@ from simic.catalogue.query import query
 from simic.cli.compare import compare
 from simic.contracts.errors import ConfigError
 from simic.contracts.names import FIELD_REPORTS
-from simic.contracts.receipts import CollectionReceipt, TrainingReport
+from simic.contracts.results.receipts import CollectionReceipt, TrainingReport
 from simic.contracts.splits import Split
 from simic.hosts.host_sets import draw_keys
 from simic.ledgers.judgements import judgements

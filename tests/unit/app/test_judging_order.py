@@ -16,7 +16,7 @@ from simic.app.policies import Policies
 from simic.app.runs import open_run_in
 from simic.contracts.controllers import Plan
 from simic.contracts.errors import ConfigError
-from simic.contracts.receipts import TrainingReport
+from simic.contracts.results.receipts import TrainingReport
 from simic.contracts.splits import Split, split_of
 from simic.controllers.plans import load_plans
 from simic.ledgers.judgements import judgements

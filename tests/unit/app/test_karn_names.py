@@ -19,7 +19,7 @@ from simic.app.container import Container
 from simic.app.names.karn_names import consulting_label, parse_consulting
 from simic.contracts.controllers import ControllerSpec
 from simic.contracts.errors import ConfigError, IntegrityError
-from simic.contracts.karn_config import ControllerConfig
+from simic.contracts.settings.karn import ControllerConfig
 from simic.runtime.home import Home
 from simic.runtime.settings import load_profile
 from simic.trust.seal import seal, verify

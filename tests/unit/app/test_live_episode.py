@@ -16,7 +16,7 @@ from simic.contracts.episode import EpisodeRecord
 from simic.contracts.errors import ConfigError, IllegalActionError
 from simic.contracts.field_report import FieldReport
 from simic.contracts.names import FIELD_REPORTS
-from simic.contracts.network_config import NetworkConfig
+from simic.contracts.settings.network import NetworkConfig
 from simic.contracts.splits import Split, split_of
 from simic.controllers.feature_ranges import ranges_of
 from simic.controllers.features import encode

@@ -15,7 +15,7 @@ from simic.app.evidence import plan_books
 from simic.app.names.policy_names import locate
 from simic.app.policies import Policies
 from simic.contracts.errors import ConfigError, IntegrityError
-from simic.contracts.receipts import PolicyVersion
+from simic.contracts.results.receipts import PolicyVersion
 from simic.ledgers import CANDIDATES_LEDGER
 from simic.ledgers.ledger import Ledger
 from simic.runtime.home import Home

@@ -10,8 +10,8 @@ from support.builders.judged_candidates import NOW, SIGNER, decision, estimate, 
 
 from simic.app.receipts import ReceiptStore, content_digest
 from simic.contracts.errors import ConfigError, ContractError
-from simic.contracts.gate import GateDecision
-from simic.contracts.trials import TrialReport
+from simic.contracts.results.gate import GateDecision
+from simic.contracts.results.trials import TrialReport
 from simic.runtime.clock import Clock
 from simic.runtime.home import Home
 from simic.trust.keys import Keyring

@@ -17,9 +17,9 @@ from simic.app.checks.doctor import open_doctor
 from simic.app.container import Container
 from simic.app.keys import Keys
 from simic.contracts.errors import ConfigError, RolloutFailedError, TransientError
-from simic.contracts.lake import Health
-from simic.contracts.receipts import PolicyVersion
-from simic.contracts.rollout import RolloutVerdict
+from simic.contracts.results.lake import Health
+from simic.contracts.results.receipts import PolicyVersion
+from simic.contracts.results.rollout import RolloutVerdict
 from simic.ledgers.collections import begin_collection
 from simic.ledgers.policies import read_history
 from simic.runtime.settings import load_profile

@@ -16,9 +16,9 @@ from simic.app.container import Container
 from simic.app.runs import RunKey, describe, open_container, open_run, open_run_in
 from simic.app.training import require_finished, validate
 from simic.contracts.errors import ConfigError, HopelessError, ResourceLimitError, TransientError
-from simic.contracts.receipts import TrainingReport
-from simic.contracts.safety import StopCause, TrainingStop
-from simic.contracts.trials import SeedChoice
+from simic.contracts.results.receipts import TrainingReport
+from simic.contracts.results.trials import SeedChoice
+from simic.contracts.settings.safety import StopCause, TrainingStop
 from simic.runtime.home import Home
 from simic.runtime.progress import NoProgress
 from simic.runtime.settings import load_profile

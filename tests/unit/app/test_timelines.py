@@ -13,10 +13,10 @@ from simic.app import data
 from simic.app.container import Container
 from simic.app.display import timelines
 from simic.collection.reporting import Source, field_reports
-from simic.contracts.config import WorldConfig
 from simic.contracts.controllers import ControllerSpec, HeuristicRules
 from simic.contracts.episode import EpisodeRecord
 from simic.contracts.errors import ConfigError, ContractError
+from simic.contracts.settings.run import WorldConfig
 from simic.contracts.state import HardwareContext
 from simic.controllers.factory import make
 from simic.hosts.host_sets import identify

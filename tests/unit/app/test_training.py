@@ -19,12 +19,12 @@ from simic.app.comparisons.recipes import Recipe
 from simic.app.container import Container
 from simic.app.evidence import plan_books
 from simic.app.names.trial_controllers import select_controllers
-from simic.contracts.config import WorldConfig
 from simic.contracts.controllers import HeuristicRules, Plan, TreeLeaf
 from simic.contracts.errors import ConfigError, IntegrityError, TrainingError, TransientError
 from simic.contracts.names import FIELD_REPORTS
-from simic.contracts.receipts import TrainingReport
+from simic.contracts.results.receipts import TrainingReport
 from simic.contracts.rewards import RewardConfig
+from simic.contracts.settings.run import WorldConfig
 from simic.contracts.splits import Split, split_of
 from simic.contracts.state import HostIdentity
 from simic.hosts.host_sets import identify

@@ -12,7 +12,7 @@ from support.fakes.collector import Collector
 from simic.app import training
 from simic.app.container import Container
 from simic.contracts.errors import TransientError
-from simic.contracts.receipts import CollectionReceipt
+from simic.contracts.results.receipts import CollectionReceipt
 from simic.runtime.home import Home
 from simic.runtime.settings import load_profile
 

@@ -21,9 +21,9 @@ from simic.app.training import train
 from simic.catalogue.query import query
 from simic.contracts.errors import ResourceLimitError
 from simic.contracts.metrics import METRICS, Origin, exported_name
-from simic.contracts.receipts import SnapshotManifest, TrainingReport
+from simic.contracts.results.receipts import SnapshotManifest, TrainingReport
+from simic.contracts.settings.telemetry import SloConfig, TelemetryConfig
 from simic.contracts.telemetry import HealthStatus, SloViolation, TelemetryPacket
-from simic.contracts.telemetry_config import SloConfig, TelemetryConfig
 from simic.learning.limits import TrainingLimits
 from simic.registry.live_curves import TRAININGS
 from simic.registry.mlflow_store import open_client

@@ -23,9 +23,9 @@ from simic.bus.redis.dead_letters import RAW_LIMIT_BYTES
 from simic.bus.redis.entries import envelope_of, fields_of, location_of, wrapper
 from simic.bus.redis.maintenance import trim
 from simic.bus.redis.stream import GROUP
-from simic.contracts.config import BusConfig
 from simic.contracts.envelope import EventEnvelope, Priority
 from simic.contracts.errors import ConfigError, ContractError, TransientError
+from simic.contracts.settings.run import BusConfig
 from simic.runtime.clock import utc_now
 
 NOW = datetime(2026, 5, 1, tzinfo=UTC)

@@ -24,8 +24,8 @@ from simic.bus.plugins import redis as plugin
 from simic.bus.redis.connection import RedisServer
 from simic.bus.redis.fallback import SpoolFallbackBus
 from simic.bus.spool.bus import SpoolBus
-from simic.contracts.config import BusConfig
 from simic.contracts.errors import ConfigError, SimicError, TransientError
+from simic.contracts.settings.run import BusConfig
 
 SECRET = "s3cr3t-p4ss"  # noqa: S105 - what must not be seen
 NOBODY = "redis://127.0.0.1:1"

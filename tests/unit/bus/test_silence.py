@@ -21,8 +21,8 @@ from support.servers.redis_server import RedisProcess
 
 from simic.bus.factory import BusSpec, open_bus
 from simic.bus.redis.connection import RedisServer
-from simic.contracts.config import BusConfig
 from simic.contracts.errors import TransientError
+from simic.contracts.settings.run import BusConfig
 from simic.runtime.home import Home
 
 DEADLINE_S = 1.5

@@ -19,7 +19,7 @@ from simic.bus.spool.bus import SpoolBus
 from simic.bus.spool.files import free_name, is_own_fault, named_after
 from simic.bus.spool.lines import read_lines
 from simic.contracts.errors import ContractError, TransientError
-from simic.contracts.lake import Span
+from simic.contracts.results.lake import Span
 
 TOPIC = "tamiyo.field_reports"
 

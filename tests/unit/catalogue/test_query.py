@@ -16,8 +16,8 @@ from support.homes.pipeline import NOW, curate_all, drop, ingest_all, land
 
 from simic.catalogue.query import load_views, query, stream
 from simic.contracts.errors import ConfigError, IntegrityError
-from simic.contracts.gate import Criterion, GateDecision
-from simic.contracts.receipts import PolicyVersion
+from simic.contracts.results.gate import Criterion, GateDecision
+from simic.contracts.results.receipts import PolicyVersion
 from simic.contracts.splits import split_of
 from simic.lake.schema import LANDED_SCHEMA
 from simic.ledgers.ledger import Ledger

@@ -19,10 +19,10 @@ import simic.curation
 from simic.app.receipts import ReceiptStore
 from simic.catalogue.query import query
 from simic.contracts.errors import IntegrityError
-from simic.contracts.gate import ValidationReport
-from simic.contracts.receipts import TrainingReport
-from simic.contracts.safety import StopCause, TrainingStop
-from simic.contracts.trials import ControllerTrial, Estimate, FamilyTrial, TrialReport
+from simic.contracts.results.gate import ValidationReport
+from simic.contracts.results.receipts import TrainingReport
+from simic.contracts.results.trials import ControllerTrial, Estimate, FamilyTrial, TrialReport
+from simic.contracts.settings.safety import StopCause, TrainingStop
 from simic.runtime.home import Home
 from simic.trust.keys import Keyring
 

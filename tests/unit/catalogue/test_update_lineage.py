@@ -18,9 +18,9 @@ from simic.bus.protocol import Bus
 from simic.bus.redis.fallback import SpoolFallbackBus
 from simic.bus.spool.bus import SpoolBus
 from simic.catalogue.query import query
-from simic.contracts.config import IngestConfig
 from simic.contracts.field_report import FieldReport
 from simic.contracts.policy_update import ValidationSummary
+from simic.contracts.settings.run import IngestConfig
 from simic.contracts.splits import Split, split_of
 from simic.ingestion.ingest import ingest
 from simic.ledgers.policies import champion_versions

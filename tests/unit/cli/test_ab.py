@@ -18,11 +18,11 @@ from simic.app.container import Container
 from simic.cli.ab import ab
 from simic.cli.main import app
 from simic.cli.recipes import is_recipe, parse_recipe, parse_recipes
-from simic.contracts.config import TrialConfig
 from simic.contracts.controllers import ControllerSpec
 from simic.contracts.errors import ConfigError
-from simic.contracts.receipts import TrainingReport
-from simic.contracts.recipes import RecipeArm, RecipeComparison, RecipePolicy, RecipeTraining
+from simic.contracts.results.receipts import TrainingReport
+from simic.contracts.results.recipes import RecipeArm, RecipeComparison, RecipePolicy, RecipeTraining
+from simic.contracts.settings.run import TrialConfig
 from simic.contracts.splits import Split
 from simic.runtime.home import Home
 from simic.runtime.settings import config_digest, load_profile

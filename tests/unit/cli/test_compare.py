@@ -12,9 +12,9 @@ from scipy.stats import ttest_1samp
 
 from simic.app.comparisons import comparison
 from simic.cli.compare import compare, pairs_table
-from simic.contracts.comparison import Comparison
-from simic.contracts.config import TrialConfig
 from simic.contracts.errors import ConfigError
+from simic.contracts.results.comparison import Comparison
+from simic.contracts.settings.run import TrialConfig
 from simic.contracts.splits import Split
 from simic.hosts.host_sets import draw_keys
 from simic.numerics.sequential import anytime_p

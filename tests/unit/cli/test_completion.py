@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from support.builders.judged_candidates import receipt
 
-from simic.contracts.receipts import PolicyVersion
+from simic.contracts.results.receipts import PolicyVersion
 from simic.ledgers import CANDIDATES_LEDGER
 from simic.ledgers.ledger import Ledger
 from simic.runtime.home import Home

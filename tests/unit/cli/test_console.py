@@ -12,7 +12,7 @@ from rich.console import Console
 from simic.cli.console import emit, errors_become_exit_codes, parse_overrides, stream_rows
 from simic.contracts import errors
 from simic.contracts.controllers import Plan
-from simic.contracts.lake import Check, Health
+from simic.contracts.results.lake import Check, Health
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,9 @@ from support.builders.snapshots import write_snapshot
 
 from simic.app.container import Container
 from simic.cli.diff_policies import diff_policies
-from simic.contracts.config import RunConfig
 from simic.contracts.errors import ConfigError, IntegrityError, TransientError
-from simic.contracts.policy_difference import PolicyDifference
+from simic.contracts.results.policy_difference import PolicyDifference
+from simic.contracts.settings.run import RunConfig
 from simic.contracts.splits import Split
 from simic.hosts.host_sets import draw_keys, identify
 from simic.runtime.home import Home

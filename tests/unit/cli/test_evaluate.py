@@ -15,10 +15,10 @@ from support.builders.snapshots import reseal, write_snapshot
 
 from simic.app.container import Container
 from simic.cli.evaluate import evaluate
-from simic.contracts.config import RunConfig
 from simic.contracts.errors import ConfigError, ContractError, IntegrityError
-from simic.contracts.off_policy import OffPolicyReport
-from simic.contracts.receipts import TrainingReport
+from simic.contracts.results.off_policy import OffPolicyReport
+from simic.contracts.results.receipts import TrainingReport
+from simic.contracts.settings.run import RunConfig
 from simic.contracts.splits import Split, split_of
 from simic.runtime.home import Home
 from simic.snapshots.parts import REJECTED_NAME

@@ -8,11 +8,11 @@ import pytest
 
 from simic.cli.console import stdout
 from simic.cli.headroom import headroom, headroom_tables
-from simic.contracts.config import WorldConfig
 from simic.contracts.controllers import Plan, PlannedSeed
-from simic.contracts.headroom import FamilyHeadroom, Headroom, PlanGain
+from simic.contracts.results.headroom import FamilyHeadroom, Headroom, PlanGain
+from simic.contracts.results.trials import Estimate
 from simic.contracts.rewards import RewardConfig
-from simic.contracts.trials import Estimate
+from simic.contracts.settings.run import WorldConfig
 
 
 def gain(mean: float) -> Estimate:

@@ -15,11 +15,11 @@ from simic.app.container import Container
 from simic.app.training import collect as collect_hosts
 from simic.cli.compare import compare
 from simic.cli.karn import train
-from simic.contracts.comparison import Comparison
 from simic.contracts.errors import TrainingError
 from simic.contracts.field_report import FieldReport
-from simic.contracts.karn import KarnReport
 from simic.contracts.names import consulting_name
+from simic.contracts.results.comparison import Comparison
+from simic.contracts.results.karn import KarnReport
 from simic.controllers.policy_files import save_policy
 from simic.runtime.home import Home
 from simic.runtime.settings import load_profile

@@ -11,9 +11,9 @@ from support.builders.proofs import proof_training, proof_trial
 from simic.app.comparisons.proof import ProofRequest
 from simic.app.container import Container
 from simic.cli.proof import proof
-from simic.contracts.config import TrialConfig
 from simic.contracts.errors import ConfigError
-from simic.contracts.proof import Proof, ProofSet
+from simic.contracts.results.proof import Proof, ProofSet
+from simic.contracts.settings.run import TrialConfig
 from simic.validation.proof import Tried, compare
 
 

@@ -18,11 +18,11 @@ from support.servers.forked_commands import run_command
 from simic.app.container import Container
 from simic.app.promotion import publish_champion
 from simic.cli.status import _table
-from simic.contracts.config import RunConfig
-from simic.contracts.gate import ValidationReport
 from simic.contracts.policy_update import ValidationSummary
-from simic.contracts.receipts import PolicyVersion
-from simic.contracts.status import ChampionStatus, GainOn, HomeStatus, JudgedOn, TrainingRows
+from simic.contracts.results.gate import ValidationReport
+from simic.contracts.results.receipts import PolicyVersion
+from simic.contracts.results.status import ChampionStatus, GainOn, HomeStatus, JudgedOn, TrainingRows
+from simic.contracts.settings.run import RunConfig
 from simic.registry.mlflow_run import CandidateRecord
 from simic.runtime.home import Home
 

@@ -12,10 +12,10 @@ from support.builders.judged_candidates import NOW, decision, receipt, trials
 from support.builders.published_policies import SUMMARY
 
 from simic.cli.tables import decision_table, family_table, receipt_lines, rows_table, trial_table
-from simic.contracts.gate import Verdict
 from simic.contracts.policy_update import PolicyUpdate
-from simic.contracts.receipts import PublicationReceipt
-from simic.contracts.trials import Estimate, FamilyTrial, TrialReport
+from simic.contracts.results.gate import Verdict
+from simic.contracts.results.receipts import PublicationReceipt
+from simic.contracts.results.trials import Estimate, FamilyTrial, TrialReport
 
 
 def _text(table: RenderableType, width: int = 140) -> str:

@@ -11,12 +11,12 @@ from support.builders.plan_books import fitted_tree, make_book
 
 from simic.cli.options import _split
 from simic.cli.trials import BookPart, search, trials
-from simic.contracts.config import WorldConfig
 from simic.contracts.controllers import Plan, PlanBook, TreeLeaf
 from simic.contracts.errors import ConfigError
+from simic.contracts.results.trials import TrialReport
 from simic.contracts.rewards import RewardConfig
+from simic.contracts.settings.run import WorldConfig
 from simic.contracts.splits import Split
-from simic.contracts.trials import TrialReport
 from simic.runtime.home import Home
 from simic.runtime.progress import RichProgress
 from simic.validation.baselines.plan_book import searched_world, write_book

@@ -16,7 +16,7 @@ import typer
 from simic.cli.console import errors_become_exit_codes
 from simic.cli.main import app
 from simic.contracts.episode import AttributionReport, WatchReport
-from simic.contracts.receipts import CollectionReceipt
+from simic.contracts.results.receipts import CollectionReceipt
 from simic.runtime.home import Home
 
 SIMIC = Path(sys.executable).with_name("simic")

@@ -13,11 +13,11 @@ from simic.bus.spool.bus import SpoolBus
 from simic.collection.branching import BranchChoice
 from simic.collection.collect import collect
 from simic.contracts.actions import Op
-from simic.contracts.config import WorldConfig
 from simic.contracts.controllers import ControllerSpec
 from simic.contracts.field_report import FieldReport
 from simic.contracts.names import FIELD_REPORTS
-from simic.contracts.receipts import CollectionReceipt, Provenance
+from simic.contracts.results.receipts import CollectionReceipt, Provenance
+from simic.contracts.settings.run import WorldConfig
 from simic.hosts.host_sets import identify
 
 HOSTS = identify("benchmark", [2, 5, 14])

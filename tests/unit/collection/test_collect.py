@@ -19,14 +19,14 @@ from simic.collection import collect as module
 from simic.collection.collect import ChunkJob, collect
 from simic.contracts.actions import HEADS
 from simic.contracts.batches import Masks, Observations
-from simic.contracts.config import WorldConfig
 from simic.contracts.controllers import ControllerSpec
 from simic.contracts.errors import ConfigError, IntegrityError
 from simic.contracts.field_report import FieldReport
 from simic.contracts.names import FIELD_REPORTS
-from simic.contracts.network_config import NetworkConfig
-from simic.contracts.receipts import CollectionReceipt, Provenance
+from simic.contracts.results.receipts import CollectionReceipt, Provenance
 from simic.contracts.rewards import RewardConfig
+from simic.contracts.settings.network import NetworkConfig
+from simic.contracts.settings.run import WorldConfig
 from simic.controllers import heads
 from simic.controllers.features import encode
 from simic.controllers.network import NetworkShape, PolicyNetwork, fit_normaliser

@@ -17,13 +17,13 @@ from simic.bus.spool.bus import SpoolBus
 from simic.collection.branching import BranchChoice
 from simic.collection.collect import collect
 from simic.collection.early_stop import BELOW_ITS_BEST
-from simic.contracts.config import EpisodeStopConfig, IngestConfig, WorldConfig
 from simic.contracts.consistency import find_contradiction
 from simic.contracts.controllers import ControllerSpec
 from simic.contracts.errors import ConfigError
 from simic.contracts.field_report import FieldReport
 from simic.contracts.names import FIELD_REPORTS
-from simic.contracts.receipts import CollectionReceipt
+from simic.contracts.results.receipts import CollectionReceipt
+from simic.contracts.settings.run import EpisodeStopConfig, IngestConfig, WorldConfig
 from simic.contracts.state import HostIdentity
 from simic.hosts.host_sets import identify
 from simic.hosts.plugins import blueprint_names

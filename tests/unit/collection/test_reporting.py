@@ -13,10 +13,10 @@ from support.builders.action_rows import actions_to_rows
 
 from simic.collection.reporting import NOTICEABLE, Source, field_reports, run_ids, short_id
 from simic.contracts.batches import action_of
-from simic.contracts.config import WorldConfig
 from simic.contracts.controllers import ControllerSpec
 from simic.contracts.field_report import FieldReport, GovernorEvent, Outcome
-from simic.contracts.lifecycle_config import GovernorConfig, LifecycleConfig
+from simic.contracts.settings.lifecycle import GovernorConfig, LifecycleConfig
+from simic.contracts.settings.run import WorldConfig
 from simic.contracts.state import HardwareContext, HostIdentity
 from simic.controllers.factory import make
 from simic.hosts import plugins as catalogue

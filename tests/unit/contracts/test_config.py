@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from simic.contracts.config import BusConfig, CurateConfig, LakeConfig, RunConfig, WorldConfig
 from simic.contracts.rewards import RewardConfig
-from simic.contracts.train_config import TrainConfig
+from simic.contracts.settings.run import BusConfig, CurateConfig, LakeConfig, RunConfig, WorldConfig
+from simic.contracts.settings.training import TrainConfig
 
 
 def numbers(model: Any, prefix: str = "") -> dict[str, float]:

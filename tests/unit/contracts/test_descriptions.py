@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from importlib import import_module
-from pkgutil import iter_modules
+from pkgutil import walk_packages
 
 import simic.contracts
 from simic.contracts.base import Contract
@@ -17,8 +17,8 @@ def contracts_below(kind: type[Contract]) -> set[type[Contract]]:
 
 
 def test_every_description_stands_alone() -> None:
-    for module in iter_modules(simic.contracts.__path__):
-        import_module(f"simic.contracts.{module.name}")
+    for module in walk_packages(simic.contracts.__path__, "simic.contracts."):
+        import_module(module.name)
     leaning = [
         f"{contract.__name__}.{name}: {field.description}"
         for contract in contracts_below(Contract)

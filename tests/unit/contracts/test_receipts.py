@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 import pytest
 from pydantic import ValidationError
 
-from simic.contracts.lake import Check, Health, HealthReport
-from simic.contracts.trials import Estimate
+from simic.contracts.results.lake import Check, Health, HealthReport
+from simic.contracts.results.trials import Estimate
 
 
 @pytest.mark.parametrize(("lower", "upper"), [(1.1, 2.0), (0.0, 0.9), (2.0, 0.0)])

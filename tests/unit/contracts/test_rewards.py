@@ -10,9 +10,9 @@ from pydantic import ValidationError
 
 from simic.catalogue.contract_schemas import schema_of
 from simic.contracts import rewards
-from simic.contracts.config import CurateConfig
 from simic.contracts.errors import ConfigError
 from simic.contracts.rewards import DEFAULT_FAMILY, FAMILIES, RewardConfig, declared_constants
+from simic.contracts.settings.run import CurateConfig
 from simic.runtime.settings import load_profile
 
 

@@ -13,9 +13,9 @@ from support.builders.plan_books import make_book
 from simic.contracts.base import Contract
 from simic.contracts.controllers import ControllerSpec, HeuristicRules, Plan, PlannedSeed
 from simic.contracts.envelope import EventEnvelope, Priority
-from simic.contracts.gate import Criterion, GateDecision, Verdict
 from simic.contracts.policy_update import PolicyUpdate, ValidationSummary
-from simic.contracts.receipts import PolicyVersion
+from simic.contracts.results.gate import Criterion, GateDecision, Verdict
+from simic.contracts.results.receipts import PolicyVersion
 from simic.contracts.telemetry import HealthStatus, SloViolation, TelemetryPacket
 
 NOW = datetime(2026, 1, 5, 12, tzinfo=UTC)

@@ -10,9 +10,9 @@ from simic.contracts import names
 from simic.contracts.actions import ALPHA_CURVES, ALPHA_SPEEDS, ALPHA_TARGETS, HEADS, OPS, TEMPOS
 from simic.contracts.controllers import CONTROLLER_ORDER
 from simic.contracts.field_report import FieldReport, GovernorKind, Outcome, StepMetrics
-from simic.contracts.gate import GateDecision, ValidationReport
 from simic.contracts.lifecycle import Gate, SeedStage
-from simic.contracts.receipts import (
+from simic.contracts.results.gate import GateDecision, ValidationReport
+from simic.contracts.results.receipts import (
     CollectionReceipt,
     IngestReceipt,
     PolicyVersion,
@@ -20,10 +20,10 @@ from simic.contracts.receipts import (
     SnapshotManifest,
     TrainingReport,
 )
+from simic.contracts.results.trials import TrialReport
 from simic.contracts.splits import Split
 from simic.contracts.state import HostIdentity, SeedState, SystemState
 from simic.contracts.telemetry import CircuitState, HealthStatus
-from simic.contracts.trials import TrialReport
 
 
 def test_actions_and_their_order() -> None:

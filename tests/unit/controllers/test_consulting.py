@@ -12,8 +12,8 @@ from unit.controllers.test_learned_controller import BLUEPRINT, CONFIG, make_pol
 from simic.contracts.actions import Op
 from simic.contracts.batches import OP_INDEX, Decisions
 from simic.contracts.errors import ContractError
-from simic.contracts.karn_config import KarnNetworkConfig
 from simic.contracts.names import consulting_name, is_learned
+from simic.contracts.settings.karn import KarnNetworkConfig
 from simic.controllers import heads
 from simic.controllers.feature_ranges import ranges_of
 from simic.controllers.features import encode

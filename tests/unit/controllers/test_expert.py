@@ -8,9 +8,9 @@ from support.builders.observations import BLUEPRINTS, make_scene
 
 from simic.contracts.actions import OPS, Op
 from simic.contracts.batches import OP_INDEX, Masks, Observations
-from simic.contracts.config import WorldConfig
 from simic.contracts.controllers import ControllerSpec, Plan, PlannedSeed
 from simic.contracts.errors import ConfigError, ContractError
+from simic.contracts.settings.run import WorldConfig
 from simic.contracts.splits import Split
 from simic.contracts.state import SeedState
 from simic.controllers.factory import make

@@ -8,10 +8,10 @@ from numpy.typing import NDArray
 
 from simic.contracts.actions import HEAD_SIZES, OPS, Head
 from simic.contracts.batches import HEAD_INDEX, Decisions, Masks, Observations
-from simic.contracts.config import WorldConfig
 from simic.contracts.controllers import ControllerSpec
-from simic.contracts.network_config import NetworkConfig
 from simic.contracts.rewards import RewardConfig
+from simic.contracts.settings.network import NetworkConfig
+from simic.contracts.settings.run import WorldConfig
 from simic.contracts.splits import Split
 from simic.controllers import heads
 from simic.controllers.factory import make

@@ -16,7 +16,7 @@ from simic.contracts.actions import OPS, Head
 from simic.contracts.batches import HEAD_INDEX, Observations, action_of, log_prob_of
 from simic.contracts.controllers import ControllerSpec
 from simic.contracts.errors import IntegrityError
-from simic.contracts.network_config import NetworkConfig
+from simic.contracts.settings.network import NetworkConfig
 from simic.contracts.state import HardwareContext, SystemState
 from simic.controllers import heads
 from simic.controllers.factory import make

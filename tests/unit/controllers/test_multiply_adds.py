@@ -9,7 +9,7 @@ from support.builders.observations import make_scene
 from torch.utils.flop_counter import FlopCounterMode
 from unit.controllers.test_learned_controller import make_policy
 
-from simic.contracts.network_config import NetworkConfig
+from simic.contracts.settings.network import NetworkConfig
 from simic.controllers.learned_controller import LearnedController
 
 

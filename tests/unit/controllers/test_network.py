@@ -11,7 +11,7 @@ from torch import nn
 from simic.contracts.actions import Op
 from simic.contracts.batches import OP_INDEX, Observations
 from simic.contracts.errors import ContractError
-from simic.contracts.network_config import NetworkConfig
+from simic.contracts.settings.network import NetworkConfig
 from simic.contracts.state import SystemState
 from simic.controllers.features import encode, feature_names
 from simic.controllers.graph import GraphBatch

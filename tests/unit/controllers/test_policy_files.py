@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 from support.builders.observations import BLUEPRINTS, make_scene
 
 from simic.contracts.errors import ConfigError, ContractError
-from simic.contracts.network_config import NetworkConfig
+from simic.contracts.settings.network import NetworkConfig
 from simic.controllers import network_files as store
 from simic.controllers.features import encode
 from simic.controllers.network import NetworkShape, PolicyNetwork, fit_normaliser

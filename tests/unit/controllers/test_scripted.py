@@ -11,9 +11,9 @@ from support.builders.observations import BLUEPRINTS, Scene, make_scene
 
 from simic.contracts.actions import ALPHA_SPEEDS, OPS, RELEVANT_HEADS, Head, Op
 from simic.contracts.batches import HEAD_INDEX, OP_INDEX, Masks, Observations
-from simic.contracts.config import WorldConfig
 from simic.contracts.controllers import HeuristicRules
 from simic.contracts.errors import ConfigError
+from simic.contracts.settings.run import WorldConfig
 from simic.contracts.splits import Split
 from simic.contracts.state import SeedState, SystemState
 from simic.controllers.plugins.explore import ExploreController, operation_table

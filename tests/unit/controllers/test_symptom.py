@@ -11,9 +11,9 @@ import pytest
 from support.builders.observations import make_scene
 from support.builders.plan_books import fitted_tree, make_book
 
-from simic.contracts.config import WorldConfig
 from simic.contracts.controllers import ControllerSpec, Plan, PlanBook, PlannedSeed, PlanTree, TreeLeaf, TreeSplit
 from simic.contracts.errors import ConfigError, ContractError
+from simic.contracts.settings.run import WorldConfig
 from simic.controllers import plans
 from simic.controllers.factory import make
 from simic.controllers.features import encode

@@ -14,7 +14,7 @@ from support.homes.pipeline import curate_all, land
 
 from simic.catalogue.query import query
 from simic.contracts.field_report import FieldReport
-from simic.contracts.receipts import SnapshotManifest
+from simic.contracts.results.receipts import SnapshotManifest
 from simic.contracts.splits import Split, split_of
 from simic.replay.dataset import GraphDataset
 from simic.runtime.home import Home

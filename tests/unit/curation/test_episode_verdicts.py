@@ -14,7 +14,7 @@ from support.builders.reports import episode, episodes, plain
 from support.homes.pipeline import NOW, curate_all, drop, ingest_all
 
 from simic.contracts.errors import ContractError
-from simic.contracts.receipts import SnapshotManifest
+from simic.contracts.results.receipts import SnapshotManifest
 from simic.ingestion import validate as check
 from simic.runtime.home import Home
 

@@ -16,7 +16,7 @@ from support.homes.champions import crown
 from support.homes.pipeline import NOW, PROVENANCE, curate_all, drop, ingest_all, land
 
 from simic.contracts.field_report import FieldReport
-from simic.contracts.receipts import PolicyVersion, SnapshotManifest
+from simic.contracts.results.receipts import PolicyVersion, SnapshotManifest
 from simic.contracts.splits import Split, split_of
 from simic.runtime.home import Home
 

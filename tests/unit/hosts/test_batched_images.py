@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from PIL import Image
 from support.builders.ensembles import stack, step_with
 
-from simic.contracts.config import WorldConfig
 from simic.contracts.errors import ConfigError, DatasetError
+from simic.contracts.settings.run import WorldConfig
 from simic.hosts.batched import images as picture_files
 from simic.hosts.batched import images as pictures
 from simic.hosts.batched.data import digit_pool

@@ -15,8 +15,8 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from simic.contracts.config import WorldConfig
 from simic.contracts.errors import ConfigError
+from simic.contracts.settings.run import WorldConfig
 from simic.hosts import ensemble as ensemble_module
 from simic.hosts.batched.host_batch import CompactedHosts
 from simic.hosts.batched.masked import training as masked_training

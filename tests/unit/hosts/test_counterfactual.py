@@ -13,7 +13,7 @@ from support.builders.ensembles import action, ensemble, random_actions, stack, 
 
 from simic.contracts.actions import Op
 from simic.contracts.errors import ConfigError
-from simic.contracts.lifecycle_config import LifecycleConfig
+from simic.contracts.settings.lifecycle import LifecycleConfig
 from simic.hosts.blueprint_checks import change_of
 from simic.hosts.counterfactual import PLAYERS_MAX, attribute, coalitions, fold_contributions
 from simic.hosts.ensemble import Ensemble

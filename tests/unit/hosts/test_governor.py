@@ -12,11 +12,11 @@ from support.builders.ensembles import action, ensemble, prove, random_actions, 
 
 from simic.contracts.actions import Op
 from simic.contracts.batches import Decisions, Masks, Observations
-from simic.contracts.config import WorldConfig
 from simic.contracts.errors import ConfigError
 from simic.contracts.field_report import GovernorKind
 from simic.contracts.lifecycle import ALIVE_STAGES, SeedStage
-from simic.contracts.lifecycle_config import GovernorConfig
+from simic.contracts.settings.lifecycle import GovernorConfig
+from simic.contracts.settings.run import WorldConfig
 from simic.contracts.state import HardwareContext
 from simic.hosts.batched.training import EpochBatches
 from simic.hosts.ensemble import Ensemble, StepOutcome

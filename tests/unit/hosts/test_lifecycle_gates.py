@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from simic.contracts.lifecycle_config import LifecycleConfig
+from simic.contracts.settings.lifecycle import LifecycleConfig
 from simic.hosts import lifecycle_gates
 
 NAN = float("nan")

@@ -17,8 +17,8 @@ from torch.nn.utils import clip_grad_norm_
 import simic
 from simic.contracts.actions import OPS, Op
 from simic.contracts.batches import Observations
-from simic.contracts.config import WorldConfig
 from simic.contracts.errors import ConfigError
+from simic.contracts.settings.run import WorldConfig
 from simic.hosts.blueprints import STANDARD
 from simic.hosts.custom.attached import AttachedHost
 from simic.hosts.custom.forward import RngStream, seeded_rng

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from support.builders.ensembles import ensemble
 
-from simic.contracts.config import WorldConfig
 from simic.contracts.errors import ConfigError
+from simic.contracts.settings.run import WorldConfig
 from simic.hosts import plugins as catalogue
 from simic.hosts.host_sets import SETS
 from simic.runtime import plugin_folder

@@ -13,10 +13,10 @@ from support.builders.grown_loops import make_loop, train_epoch
 import simic
 from simic.contracts.actions import Op
 from simic.contracts.batches import OP_INDEX
-from simic.contracts.config import WorldConfig
 from simic.contracts.field_report import GovernorKind
 from simic.contracts.lifecycle import SeedStage
-from simic.contracts.lifecycle_config import GovernorConfig, LifecycleConfig
+from simic.contracts.settings.lifecycle import GovernorConfig, LifecycleConfig
+from simic.contracts.settings.run import WorldConfig
 from simic.hosts import lifecycle_gates
 from simic.hosts.ensemble import Ensemble
 from simic.hosts.governor import Evidence, judge

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from simic.contracts.config import WorldConfig
 from simic.contracts.rewards import RewardConfig
+from simic.contracts.settings.run import WorldConfig
 from simic.hosts import set_sources as module
 from simic.hosts import shipped_sets
 from simic.hosts.host_sets import HostSet

@@ -9,10 +9,10 @@ import pytest
 import torch
 from support.builders.ensembles import random_actions
 
-from simic.contracts.config import WorldConfig
 from simic.contracts.controllers import ControllerSpec
 from simic.contracts.errors import ConfigError
 from simic.contracts.rewards import RewardConfig
+from simic.contracts.settings.run import WorldConfig
 from simic.hosts.batched.dataset import recipes_of
 from simic.hosts.ensemble import Ensemble, StepOutcome
 from simic.hosts.host_sets import SETS, host_set, identify

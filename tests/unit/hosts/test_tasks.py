@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn.functional import l1_loss
 
 from simic.contracts.actions import OPS, Op
-from simic.contracts.config import WorldConfig
+from simic.contracts.settings.run import WorldConfig
 from simic.contracts.state import LayerKind
 from simic.hosts.custom import Layer, ModuleFamily, ModuleHost, Samples
 from simic.hosts.custom.tasks import IGNORED, task_of

@@ -12,10 +12,10 @@ from support.builders.ensembles import action, random_actions, waits
 
 from simic.contracts.actions import Op
 from simic.contracts.batches import Observations
-from simic.contracts.config import WorldConfig
 from simic.contracts.controllers import ControllerSpec
 from simic.contracts.errors import DatasetError, IllegalActionError
 from simic.contracts.rewards import RewardConfig
+from simic.contracts.settings.run import WorldConfig
 from simic.contracts.state import HardwareContext
 from simic.hosts import rng
 from simic.hosts.custom import ModuleHost

@@ -14,10 +14,10 @@ from torch.nn import functional
 
 from simic.contracts.actions import Op
 from simic.contracts.batches import OP_INDEX
-from simic.contracts.config import WorldConfig
 from simic.contracts.errors import ConfigError
 from simic.contracts.lifecycle import SeedStage
-from simic.contracts.lifecycle_config import LifecycleConfig
+from simic.contracts.settings.lifecycle import LifecycleConfig
+from simic.contracts.settings.run import WorldConfig
 from simic.hosts import rng
 from simic.hosts.blueprints.widen import BLUEPRINT, Widen
 from simic.hosts.custom import ModuleHost

@@ -11,7 +11,7 @@ from support.homes.pipeline import PROVENANCE, FixedClock
 
 from simic.bus.protocol import Delivery, Line
 from simic.bus.spool.bus import SpoolBus
-from simic.contracts.config import IngestConfig
+from simic.contracts.settings.run import IngestConfig
 from simic.ingestion.ingest import ingest
 from simic.runtime.home import Home
 

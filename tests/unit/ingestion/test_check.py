@@ -14,8 +14,8 @@ from support.builders.reports import BLUEPRINTS, EPOCH_ZERO, episode, plain
 
 from simic.bus.protocol import Defect, Line
 from simic.bus.spool.lines import read_stream
-from simic.contracts.config import IngestConfig
 from simic.contracts.field_report import FieldReport
+from simic.contracts.settings.run import IngestConfig
 from simic.ingestion import check as checking
 from simic.ingestion.check import Fault, ReportCheck
 from simic.ingestion.episode_order import EpisodeOrder, read_link

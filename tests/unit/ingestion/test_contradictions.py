@@ -21,11 +21,11 @@ from simic.bus.protocol import Line
 from simic.bus.spool.bus import SpoolBus
 from simic.catalogue.query import query
 from simic.collection.collect import collect
-from simic.contracts.config import IngestConfig, WorldConfig
 from simic.contracts.consistency import find_contradiction
 from simic.contracts.controllers import ControllerSpec
 from simic.contracts.field_report import FieldReport
 from simic.contracts.names import FIELD_REPORTS
+from simic.contracts.settings.run import IngestConfig, WorldConfig
 from simic.hosts.host_sets import identify
 from simic.hosts.plugins import blueprint_names
 from simic.ingestion.fast_validator import strict_struct_for

@@ -19,9 +19,9 @@ from support.homes.pipeline import NOW
 
 from simic.bus.protocol import Line
 from simic.contracts.base import Contract
-from simic.contracts.config import IngestConfig
 from simic.contracts.errors import ContractError
 from simic.contracts.field_report import FieldReport
+from simic.contracts.settings.run import IngestConfig
 from simic.ingestion.fast_validator import nesting, strict_struct_for
 from simic.ingestion.validate import Accepted, Refused, Validator
 from simic.lake.quarantine import Reason

@@ -15,10 +15,10 @@ from support.homes.pipeline import NOW, PROVENANCE, TOPIC, FixedClock, drop, ing
 
 from simic.bus.spool.bus import SpoolBus
 from simic.catalogue.query import query
-from simic.contracts.config import IngestConfig
 from simic.contracts.errors import TransientError
 from simic.contracts.field_report import FieldReport
-from simic.contracts.receipts import IngestReceipt
+from simic.contracts.results.receipts import IngestReceipt
+from simic.contracts.settings.run import IngestConfig
 from simic.ingestion.ingest import ingest
 from simic.lake.schema import LANDED_SCHEMA, REPORT_SCHEMA
 from simic.runtime.home import Home

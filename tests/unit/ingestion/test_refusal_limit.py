@@ -10,7 +10,7 @@ from support.homes.pipeline import NOW, PROVENANCE, FixedClock, drop, ingest_all
 from support.servers.redis_buses import TOPIC, stream_bus
 from support.servers.redis_server import RedisProcess
 
-from simic.contracts.config import IngestConfig
+from simic.contracts.settings.run import IngestConfig
 from simic.ingestion.ingest import ingest
 from simic.runtime.home import Home
 

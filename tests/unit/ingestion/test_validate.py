@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from support.builders.reports import BLUEPRINTS, EPOCH_ZERO, episode, line, plain
 
 from simic.bus.protocol import Defect, Line
-from simic.contracts.config import IngestConfig
 from simic.contracts.field_report import FieldReport, Outcome
+from simic.contracts.settings.run import IngestConfig
 from simic.ingestion.validate import Accepted, Refused, Validator
 from simic.lake.quarantine import Reason
 

@@ -10,8 +10,8 @@ import torch
 from support.builders.learning import CHOICES, KINDS, RETURNS, bandit_episodes
 from support.builders.snapshots import write_snapshot
 
-from simic.contracts.network_config import NetworkConfig
-from simic.contracts.train_config import TrainConfig
+from simic.contracts.settings.network import NetworkConfig
+from simic.contracts.settings.training import TrainConfig
 from simic.controllers import heads
 from simic.controllers.network import PolicyNetwork
 from simic.hosts.plugins import blueprint_names

@@ -13,8 +13,8 @@ from support.builders.reports import BLUEPRINTS, episode
 from support.builders.snapshots import write_snapshot
 
 from simic.contracts.errors import ConfigError, TrainingError
-from simic.contracts.network_config import NetworkConfig
-from simic.contracts.train_config import TrainConfig
+from simic.contracts.settings.network import NetworkConfig
+from simic.contracts.settings.training import TrainConfig
 from simic.hosts.plugins import blueprint_names
 from simic.learning.losses import cloning_loss
 from simic.learning.objectives.cloning import imitation_loss

@@ -12,8 +12,8 @@ from pydantic import ValidationError
 from support.builders.learning import bandit_episodes
 from support.builders.snapshots import write_snapshot
 
-from simic.contracts.network_config import NetworkConfig
-from simic.contracts.train_config import TrainConfig
+from simic.contracts.settings.network import NetworkConfig
+from simic.contracts.settings.training import TrainConfig
 from simic.hosts.plugins import blueprint_names
 from simic.learning.counted_passes import CountedPasses
 from simic.learning.learner import Learner

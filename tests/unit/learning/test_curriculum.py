@@ -17,11 +17,11 @@ from support.builders.learning import bandit_branches, bandit_episodes
 from support.builders.snapshots import write_snapshot
 from support.builders.trainings import sealed
 
-from simic.contracts.continual import CurriculumConfig, CurriculumState
 from simic.contracts.errors import ConfigError, ContractError
-from simic.contracts.network_config import NetworkConfig
-from simic.contracts.receipts import SnapshotManifest
-from simic.contracts.train_config import TrainConfig
+from simic.contracts.results.receipts import SnapshotManifest
+from simic.contracts.settings.continual import CurriculumConfig, CurriculumState
+from simic.contracts.settings.network import NetworkConfig
+from simic.contracts.settings.training import TrainConfig
 from simic.hosts.plugins import blueprint_names
 from simic.learning.continual.curriculum import Curriculum, decided, passed_over, record_episode
 from simic.learning.training_run import TrainingRun, WarmStart

@@ -10,10 +10,10 @@ import pytest
 from support.builders.learning import bandit_branches, bandit_episodes
 from support.builders.snapshots import write_snapshot
 
-from simic.contracts.continual import CurriculumConfig, EwcConfig
 from simic.contracts.metrics import METRICS, Origin
-from simic.contracts.network_config import NetworkConfig
-from simic.contracts.train_config import TrainConfig
+from simic.contracts.settings.continual import CurriculumConfig, EwcConfig
+from simic.contracts.settings.network import NetworkConfig
+from simic.contracts.settings.training import TrainConfig
 from simic.hosts.plugins import blueprint_names
 from simic.learning.objectives import OBJECTIVES
 from simic.learning.training_run import TrainingRun

@@ -13,11 +13,11 @@ from support.builders.learning import bandit_branches, bandit_episodes
 from support.builders.snapshots import write_snapshot
 from support.checks.other_device import OTHER, OtherDevice
 
-from simic.contracts.continual import CurriculumConfig, EwcConfig, LoraConfig
 from simic.contracts.errors import ConfigError
-from simic.contracts.karn_config import KarnConfig, KarnNetworkConfig
-from simic.contracts.network_config import NetworkConfig
-from simic.contracts.train_config import TrainConfig
+from simic.contracts.settings.continual import CurriculumConfig, EwcConfig, LoraConfig
+from simic.contracts.settings.karn import KarnConfig, KarnNetworkConfig
+from simic.contracts.settings.network import NetworkConfig
+from simic.contracts.settings.training import TrainConfig
 from simic.controllers.policy_files import describe, save_policy
 from simic.hosts.plugins import blueprint_names
 from simic.learning.checkpoints import Checkpoints, StoredTensors

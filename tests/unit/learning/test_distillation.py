@@ -27,8 +27,8 @@ from simic.contracts.batches import OP_INDEX
 from simic.contracts.errors import TrainingError
 from simic.contracts.field_report import FieldReport
 from simic.contracts.names import LEARNED
-from simic.contracts.network_config import NetworkConfig
-from simic.contracts.train_config import TrainConfig
+from simic.contracts.settings.network import NetworkConfig
+from simic.contracts.settings.training import TrainConfig
 from simic.controllers.network import FeatureNoise
 from simic.hosts.plugins import blueprint_names
 from simic.learning import distillation, training_run

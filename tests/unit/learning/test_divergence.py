@@ -13,10 +13,10 @@ from support.builders.snapshots import write_snapshot
 from support.faults.killed_training import run_training
 
 from simic.contracts.errors import ContractError, DivergenceError, ResourceLimitError
-from simic.contracts.network_config import NetworkConfig
-from simic.contracts.receipts import SnapshotManifest, TrainingReport
-from simic.contracts.safety import AnomalyConfig, SafetyConfig
-from simic.contracts.train_config import TrainConfig
+from simic.contracts.results.receipts import SnapshotManifest, TrainingReport
+from simic.contracts.settings.network import NetworkConfig
+from simic.contracts.settings.safety import AnomalyConfig, SafetyConfig
+from simic.contracts.settings.training import TrainConfig
 from simic.learning import limits
 from simic.learning.checkpoints import Checkpoints
 from simic.learning.counted_passes import CountedPasses

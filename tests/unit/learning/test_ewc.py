@@ -17,11 +17,11 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from simic.contracts.actions import HEADS
-from simic.contracts.continual import EwcConfig, LoraConfig
 from simic.contracts.errors import ContractError, TrainingError
-from simic.contracts.network_config import NetworkConfig
-from simic.contracts.receipts import SnapshotManifest, TrainingReport
-from simic.contracts.train_config import TrainConfig
+from simic.contracts.results.receipts import SnapshotManifest, TrainingReport
+from simic.contracts.settings.continual import EwcConfig, LoraConfig
+from simic.contracts.settings.network import NetworkConfig
+from simic.contracts.settings.training import TrainConfig
 from simic.controllers import heads
 from simic.controllers.network import NetworkShape, PolicyNetwork
 from simic.controllers.policy_files import load_policy

@@ -12,8 +12,8 @@ from support.builders.snapshots import write_snapshot
 
 from simic.contracts.actions import HEADS, Op
 from simic.contracts.batches import OP_INDEX
-from simic.contracts.network_config import NetworkConfig
-from simic.contracts.train_config import TrainConfig
+from simic.contracts.settings.network import NetworkConfig
+from simic.contracts.settings.training import TrainConfig
 from simic.controllers.logged_states import TargetActions
 from simic.hosts.plugins import blueprint_names
 from simic.learning.fitted_evaluation import fit_values

@@ -15,11 +15,11 @@ from support.builders.learning import KINDS, RETURNS, bandit_branches, bandit_ep
 from support.builders.snapshots import write_snapshot
 
 from simic.contracts.errors import ContractError, TrainingError
-from simic.contracts.karn import KarnReport
-from simic.contracts.karn_config import KarnConfig, KarnNetworkConfig
-from simic.contracts.network_config import NetworkConfig
-from simic.contracts.receipts import Provenance, SnapshotManifest
-from simic.contracts.train_config import TrainConfig
+from simic.contracts.results.karn import KarnReport
+from simic.contracts.results.receipts import Provenance, SnapshotManifest
+from simic.contracts.settings.karn import KarnConfig, KarnNetworkConfig
+from simic.contracts.settings.network import NetworkConfig
+from simic.contracts.settings.training import TrainConfig
 from simic.controllers.karn import KarnNetwork, load_karn
 from simic.hosts.plugins import blueprint_names
 from simic.learning import karn

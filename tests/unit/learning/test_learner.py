@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from simic.contracts.errors import ContractError, TrainingError
-from simic.contracts.train_config import TrainConfig
+from simic.contracts.settings.training import TrainConfig
 from simic.learning.learner import Learner
 from simic.learning.losses import Loss
 from simic.learning.rates import LrSchedule

@@ -11,8 +11,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from simic.contracts.errors import ContractError
-from simic.contracts.network_config import NetworkConfig
-from simic.contracts.train_config import TrainConfig
+from simic.contracts.settings.network import NetworkConfig
+from simic.contracts.settings.training import TrainConfig
 from simic.controllers.network import NetworkShape, PolicyNetwork
 from simic.hosts.plugins import blueprint_names
 from simic.learning.learner import Learner

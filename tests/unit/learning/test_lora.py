@@ -15,11 +15,11 @@ from support.builders.snapshots import write_snapshot
 from support.builders.trainings import sealed
 from torch import nn
 
-from simic.contracts.continual import LoraConfig
 from simic.contracts.errors import ConfigError, ContractError
-from simic.contracts.network_config import NetworkConfig
-from simic.contracts.receipts import SnapshotManifest, TrainingReport
-from simic.contracts.train_config import TrainConfig
+from simic.contracts.results.receipts import SnapshotManifest, TrainingReport
+from simic.contracts.settings.continual import LoraConfig
+from simic.contracts.settings.network import NetworkConfig
+from simic.contracts.settings.training import TrainConfig
 from simic.controllers.network import NetworkShape, PolicyNetwork
 from simic.controllers.policy_files import load_policy
 from simic.hosts.plugins import blueprint_names

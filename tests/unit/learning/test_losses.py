@@ -18,8 +18,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from simic.contracts.actions import HEADS, OPS, RELEVANT_HEADS, Op
 from simic.contracts.batches import OP_INDEX
-from simic.contracts.network_config import NetworkConfig
-from simic.contracts.train_config import TrainConfig
+from simic.contracts.settings.network import NetworkConfig
+from simic.contracts.settings.training import TrainConfig
 from simic.controllers import heads
 from simic.controllers.network import NetworkShape, PolicyNetwork
 from simic.hosts.plugins import blueprint_names

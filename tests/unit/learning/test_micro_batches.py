@@ -15,9 +15,9 @@ from support.builders.learning import bandit_branches, bandit_episodes
 from support.builders.snapshots import write_snapshot
 
 from simic.contracts.errors import ResourceLimitError
-from simic.contracts.network_config import NetworkConfig
-from simic.contracts.safety import ConservativeConfig, SafetyConfig, Trigger
-from simic.contracts.train_config import TrainConfig
+from simic.contracts.settings.network import NetworkConfig
+from simic.contracts.settings.safety import ConservativeConfig, SafetyConfig, Trigger
+from simic.contracts.settings.training import TrainConfig
 from simic.hosts.plugins import blueprint_names
 from simic.learning.distillation import branched_decisions
 from simic.learning.history import History, Resumed

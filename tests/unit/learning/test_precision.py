@@ -14,8 +14,8 @@ from support.builders.snapshots import write_snapshot
 from torch import Tensor
 
 from simic.contracts.errors import DivergenceError
-from simic.contracts.network_config import NetworkConfig
-from simic.contracts.train_config import TrainConfig
+from simic.contracts.settings.network import NetworkConfig
+from simic.contracts.settings.training import TrainConfig
 from simic.hosts.plugins import blueprint_names
 from simic.learning.distillation import branched_decisions, distillation
 from simic.learning.history import History, Resumed

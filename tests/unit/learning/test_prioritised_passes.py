@@ -11,9 +11,9 @@ import torch
 from support.builders.learning import bandit_episodes
 from support.builders.snapshots import write_snapshot
 
-from simic.contracts.network_config import NetworkConfig
-from simic.contracts.safety import ConservativeConfig, SafetyConfig, Trigger
-from simic.contracts.train_config import ReplayConfig, TrainConfig
+from simic.contracts.settings.network import NetworkConfig
+from simic.contracts.settings.safety import ConservativeConfig, SafetyConfig, Trigger
+from simic.contracts.settings.training import ReplayConfig, TrainConfig
 from simic.controllers.network import PolicyNetwork
 from simic.hosts.plugins import blueprint_names
 from simic.learning.history import History

@@ -20,9 +20,9 @@ from simic.contracts.actions import HEADS, Op
 from simic.contracts.batches import OP_INDEX
 from simic.contracts.errors import ConfigError, ContractError, IntegrityError, TrainingError
 from simic.contracts.feature_ranges import FeatureRange
-from simic.contracts.network_config import NetworkConfig
-from simic.contracts.receipts import Provenance, SnapshotManifest, TrainingReport
-from simic.contracts.train_config import ReplayConfig, TrainConfig
+from simic.contracts.results.receipts import Provenance, SnapshotManifest, TrainingReport
+from simic.contracts.settings.network import NetworkConfig
+from simic.contracts.settings.training import ReplayConfig, TrainConfig
 from simic.controllers import heads
 from simic.controllers.policy_files import load_policy, save_policy
 from simic.hosts.plugins import blueprint_names

@@ -11,9 +11,9 @@ from support.builders.snapshots import write_snapshot
 from support.builders.trainings import sealed
 
 from simic.contracts.errors import TrainingError
-from simic.contracts.network_config import NetworkConfig
-from simic.contracts.receipts import SnapshotManifest
-from simic.contracts.train_config import TrainConfig
+from simic.contracts.results.receipts import SnapshotManifest
+from simic.contracts.settings.network import NetworkConfig
+from simic.contracts.settings.training import TrainConfig
 from simic.learning.training_run import WarmStart
 
 SMALL = TrainConfig(

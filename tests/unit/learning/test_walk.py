@@ -14,9 +14,9 @@ from support.builders.learning import bandit_episodes
 from support.builders.snapshots import write_snapshot
 from support.builders.trainings import sealed
 
-from simic.contracts.network_config import NetworkConfig
-from simic.contracts.receipts import SnapshotManifest
-from simic.contracts.train_config import TrainConfig
+from simic.contracts.results.receipts import SnapshotManifest
+from simic.contracts.settings.network import NetworkConfig
+from simic.contracts.settings.training import TrainConfig
 from simic.replay.dataset import GraphDataset
 
 CONFIG = TrainConfig(

@@ -13,8 +13,8 @@ from support.builders.judgements import judgement
 
 from simic.catalogue.query import query
 from simic.contracts.errors import IntegrityError
-from simic.contracts.judgements import JudgementEntry
-from simic.contracts.receipts import Provenance
+from simic.contracts.results.judgements import JudgementEntry
+from simic.contracts.results.receipts import Provenance
 from simic.ledgers.judgements import Subject, begin_judgement, check_judgements, judgement_of, judgements
 from simic.ledgers.ledger import Ledger
 from simic.numerics.spending import level

@@ -13,7 +13,7 @@ from support.homes.pipeline import NOW, PROVENANCE
 
 from simic.catalogue.query import query
 from simic.contracts.errors import IntegrityError
-from simic.contracts.receipts import PolicyVersion
+from simic.contracts.results.receipts import PolicyVersion
 from simic.ledgers.ledger import Ledger
 from simic.ledgers.policies import champion_history, read_history
 from simic.ledgers.promotions import Operation, Phase

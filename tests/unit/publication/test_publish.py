@@ -16,7 +16,7 @@ from simic.contracts.envelope import EventEnvelope
 from simic.contracts.errors import ConfigError, IntegrityError, TransientError
 from simic.contracts.names import POLICY_UPDATE_TYPE, POLICY_UPDATES
 from simic.contracts.policy_update import PolicyUpdate, ValidationSummary
-from simic.contracts.receipts import PolicyVersion, Provenance, PublicationReceipt
+from simic.contracts.results.receipts import PolicyVersion, Provenance, PublicationReceipt
 from simic.publication.publish import open_outbox, publish, verify_update
 from simic.runtime.home import Home
 from simic.trust.keys import Keyring

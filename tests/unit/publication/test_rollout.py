@@ -13,11 +13,11 @@ from support.builders.judged_candidates import NOW, SIGNER, receipt, ticking
 from simic.bus.protocol import Bus
 from simic.bus.spool.bus import SpoolBus
 from simic.contracts.actor import Actor
-from simic.contracts.config import RolloutConfig
 from simic.contracts.errors import IntegrityError, TransientError
 from simic.contracts.names import POLICY_UPDATES
 from simic.contracts.policy_update import PolicyUpdate, RolloutPlan, ValidationSummary
-from simic.contracts.receipts import PolicyVersion, Provenance, PublicationReceipt
+from simic.contracts.results.receipts import PolicyVersion, Provenance, PublicationReceipt
+from simic.contracts.settings.run import RolloutConfig
 from simic.publication.publish import publish, sign_update, verify_update
 from simic.publication.rollout import digest_for, first_plan, is_within
 from simic.runtime.home import Home

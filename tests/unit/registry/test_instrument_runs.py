@@ -6,7 +6,7 @@ from pathlib import Path
 
 from support.builders.policy_differences import difference
 
-from simic.contracts.policy_difference import PolicyDifference
+from simic.contracts.results.policy_difference import PolicyDifference
 from simic.registry.instrument_runs import INSTRUMENTS, InstrumentResult, log_instrument
 from simic.registry.mlflow_store import EXPERIMENT, open_client
 from simic.runtime.home import Home

@@ -11,7 +11,7 @@ from support.builders.judged_karns import judged_karn
 
 from simic.contracts.errors import ConfigError, GateRejectedError, IntegrityError
 from simic.contracts.names import KARN, MODEL_NAME
-from simic.contracts.receipts import PolicyVersion
+from simic.contracts.results.receipts import PolicyVersion
 from simic.ledgers.policies import candidate_versions, read_history
 from simic.ledgers.promotions import Phase
 from simic.registry.mlflow_run import CandidateRecord

@@ -8,7 +8,7 @@ import pytest
 from mlflow import MlflowClient
 from support.builders.judged_candidates import SIGNER, estimate, evidence_of, judged, ticking, trials
 
-from simic.contracts.receipts import PolicyVersion
+from simic.contracts.results.receipts import PolicyVersion
 from simic.registry.experiment_page import RUNS_VIEW_TAG, runs_page
 from simic.registry.headline import HEADLINES
 from simic.registry.mlflow_run import CandidateRecord, version_tags

@@ -7,10 +7,10 @@ from support.builders.judged_candidates import judged
 from support.builders.judged_karns import judged_karn
 from support.builders.validation_reports import trials_of
 
-from simic.contracts.config import RunConfig
-from simic.contracts.receipts import Provenance
-from simic.contracts.safety import StopCause, TrainingStop
-from simic.contracts.train_config import TrainConfig
+from simic.contracts.results.receipts import Provenance
+from simic.contracts.settings.run import RunConfig
+from simic.contracts.settings.safety import StopCause, TrainingStop
+from simic.contracts.settings.training import TrainConfig
 from simic.registry.mlflow_run import CandidateRecord
 from simic.registry.model_card import model_card
 from simic.runtime.home import Home

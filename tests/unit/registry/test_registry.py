@@ -15,11 +15,11 @@ from support.builders.judged_candidates import SIGNER, decision, estimate, evide
 
 from simic.catalogue.query import query
 from simic.contracts.actor import Actor
-from simic.contracts.config import GateConfig, RunConfig
 from simic.contracts.errors import ConfigError, GateRejectedError, IntegrityError, SmokeTestError, TransientError
 from simic.contracts.names import CHAMPION_REFERENCE
 from simic.contracts.policy_update import ValidationSummary
-from simic.contracts.receipts import PolicyVersion
+from simic.contracts.results.receipts import PolicyVersion
+from simic.contracts.settings.run import GateConfig, RunConfig
 from simic.registry.mlflow_run import CandidateRecord
 from simic.registry.mlflow_store import initialise, open_client
 from simic.registry.registry import Registry

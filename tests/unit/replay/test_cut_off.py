@@ -14,7 +14,7 @@ from support.builders.reports import episode, plain
 from support.homes.pipeline import curate_all, drop, ingest_all
 
 from simic.contracts.errors import ContractError, IntegrityError
-from simic.contracts.receipts import SnapshotManifest
+from simic.contracts.results.receipts import SnapshotManifest
 from simic.contracts.splits import Split, split_of
 from simic.replay import cut_off
 from simic.replay.cut_off import cut_off_episodes

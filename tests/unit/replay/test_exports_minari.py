@@ -13,7 +13,7 @@ from support.builders.export_snapshots import files_below, graph_store, uneven_s
 from support.builders.reports import BLUEPRINTS
 
 from simic.contracts.errors import ConfigError
-from simic.contracts.receipts import SnapshotManifest
+from simic.contracts.results.receipts import SnapshotManifest
 from simic.replay.dataset import GraphDataset
 from simic.replay.exporting import ExportCard
 from simic.replay.exports import minari as minari_export

@@ -15,7 +15,7 @@ from torch_geometric.data import HeteroData
 from torch_geometric.loader import DataLoader
 
 from simic.contracts.errors import IntegrityError
-from simic.contracts.receipts import SnapshotManifest
+from simic.contracts.results.receipts import SnapshotManifest
 from simic.controllers.graph import EDGE_TYPES, NODE_TYPES
 from simic.replay.dataset import GraphDataset
 from simic.replay.exporting import ExportCard

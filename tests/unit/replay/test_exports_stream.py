@@ -15,7 +15,7 @@ from support.builders.reports import BLUEPRINTS, episode
 from support.builders.snapshots import write_snapshot
 
 from simic.contracts.errors import ContractError
-from simic.contracts.receipts import SnapshotManifest
+from simic.contracts.results.receipts import SnapshotManifest
 from simic.replay.exporting import Episodes, stream_episodes
 
 

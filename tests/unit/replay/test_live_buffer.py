@@ -16,7 +16,7 @@ from support.builders.reports import BLUEPRINTS, episode
 from support.builders.snapshots import write_snapshot
 
 from simic.contracts.errors import ConfigError, ContractError
-from simic.contracts.train_config import ReplayConfig, TrainConfig
+from simic.contracts.settings.training import ReplayConfig, TrainConfig
 from simic.replay.dataset import GraphDataset
 from simic.replay.live.buffer import LiveBuffer
 

@@ -24,7 +24,7 @@ from support.builders.reports import BLUEPRINTS, episode
 from support.builders.snapshots import reseal, write_snapshot
 
 from simic.contracts.errors import ContractError, TransientError
-from simic.contracts.train_config import ReplayConfig
+from simic.contracts.settings.training import ReplayConfig
 from simic.replay import dataset as store_module
 from simic.replay import mapped
 from simic.replay.dataset import GraphDataset

@@ -13,7 +13,7 @@ from support.builders.snapshots import write_snapshot
 
 from simic.contracts.errors import IntegrityError
 from simic.contracts.file_digest import FileDigest
-from simic.contracts.receipts import SnapshotManifest
+from simic.contracts.results.receipts import SnapshotManifest
 from simic.replay.dataset import GraphDataset
 from simic.replay.policy_lag import policy_lags
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from simic.contracts.settings.telemetry import SloConfig
 from simic.contracts.telemetry import HealthStatus
-from simic.contracts.telemetry_config import SloConfig
 from simic.runtime.service_levels import MeasuredTraining, health_of, violations
 
 NOW = datetime(2026, 1, 5, tzinfo=UTC)

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, ValidationError
 
-from simic.contracts.config import RunConfig
 from simic.contracts.errors import ConfigError
+from simic.contracts.settings.run import RunConfig
 from simic.runtime.settings import config_digest, load_profile, profile_names
 
 

@@ -15,8 +15,8 @@ from support.builders.reports import episode, episodes
 from support.homes.pipeline import NOW, curate_all, land
 
 from simic.contracts.errors import IntegrityError
-from simic.contracts.receipts import SnapshotManifest
-from simic.contracts.snapshots import Change, SnapshotDifference
+from simic.contracts.results.receipts import SnapshotManifest
+from simic.contracts.results.snapshots import Change, SnapshotDifference
 from simic.runtime.home import Home
 from simic.snapshots.diff import compare
 from simic.snapshots.manifest import describe_files, snapshot_digest

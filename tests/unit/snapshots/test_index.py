@@ -13,7 +13,7 @@ from support.homes.pipeline import NOW, curate_all, land
 
 from simic.catalogue.query import query
 from simic.contracts.errors import ConfigError
-from simic.contracts.snapshots import PolicyStatus, SnapshotUse
+from simic.contracts.results.snapshots import PolicyStatus, SnapshotUse
 from simic.ledgers.pins import set_pin
 from simic.ledgers.policies import champion_versions
 from simic.runtime.home import Home

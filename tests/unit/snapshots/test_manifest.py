@@ -13,7 +13,7 @@ from support.builders.reports import episode, episodes
 from support.homes.pipeline import NOW, FixedClock, curate_all, land
 
 from simic.contracts.errors import IntegrityError, ResourceLimitError, TransientError
-from simic.contracts.receipts import SnapshotManifest
+from simic.contracts.results.receipts import SnapshotManifest
 from simic.contracts.rewards import RewardConfig
 from simic.curation.statements import Statement, load_statements
 from simic.lake.duck import connect, create_parquet_view

@@ -22,7 +22,7 @@ from support.homes.lakes import maintenance
 from support.homes.pipeline import curate_all, land
 
 from simic.contracts.errors import ContractError, IntegrityError, TransientError
-from simic.contracts.receipts import SnapshotManifest
+from simic.contracts.results.receipts import SnapshotManifest
 from simic.contracts.splits import Split, split_of
 from simic.lake import duck
 from simic.lake import lake as lake_module

@@ -13,8 +13,8 @@ from support.homes.pipeline import NOW, curate_all, land
 
 from simic.catalogue.query import query
 from simic.contracts.errors import ConfigError, IntegrityError, TransientError
-from simic.contracts.receipts import SnapshotManifest
-from simic.contracts.snapshots import PolicyStatus, SnapshotSummary, SnapshotUse
+from simic.contracts.results.receipts import SnapshotManifest
+from simic.contracts.results.snapshots import PolicyStatus, SnapshotSummary, SnapshotUse
 from simic.ledgers.pins import set_pin
 from simic.runtime.home import Home
 from simic.runtime.locks import exclusive

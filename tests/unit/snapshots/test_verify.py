@@ -13,7 +13,7 @@ from support.builders.snapshots import reseal
 from support.homes.pipeline import curate_all, land
 
 from simic.contracts.errors import IntegrityError
-from simic.contracts.snapshots import SnapshotCheck
+from simic.contracts.results.snapshots import SnapshotCheck
 from simic.runtime.home import Home
 from simic.snapshots.manifest import Verify, read_manifest
 from simic.snapshots.verify import check_snapshot, files_of

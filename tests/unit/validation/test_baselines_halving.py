@@ -8,9 +8,9 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 
-from simic.contracts.config import WorldConfig
 from simic.contracts.controllers import ControllerSpec, HeuristicRules, Plan, PlannedSeed
 from simic.contracts.rewards import RewardConfig
+from simic.contracts.settings.run import WorldConfig
 from simic.contracts.splits import Split, split_of
 from simic.hosts.host_sets import identify
 from simic.runtime.progress import Advance, NoProgress

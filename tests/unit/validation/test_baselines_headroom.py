@@ -7,11 +7,11 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from simic.contracts.config import WorldConfig
 from simic.contracts.controllers import Plan
 from simic.contracts.errors import ConfigError
-from simic.contracts.headroom import Headroom
+from simic.contracts.results.headroom import Headroom
 from simic.contracts.rewards import RewardConfig
+from simic.contracts.settings.run import WorldConfig
 from simic.contracts.splits import Split, split_of
 from simic.hosts.host_sets import STANDARD
 from simic.validation.baselines import halving

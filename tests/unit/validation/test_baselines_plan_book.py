@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from support.builders.plan_books import make_book
 
-from simic.contracts.config import WorldConfig
 from simic.contracts.controllers import Plan
 from simic.contracts.errors import ConfigError, DatasetError
-from simic.contracts.lifecycle_config import GovernorConfig, LifecycleConfig
 from simic.contracts.rewards import RewardConfig
+from simic.contracts.settings.lifecycle import GovernorConfig, LifecycleConfig
+from simic.contracts.settings.run import WorldConfig
 from simic.contracts.splits import Split, split_of
 from simic.controllers import plans
 from simic.controllers.plans import load_plans, plan_path

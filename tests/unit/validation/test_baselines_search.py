@@ -10,10 +10,10 @@ from typing import cast
 import numpy as np
 import pytest
 
-from simic.contracts.config import WorldConfig
 from simic.contracts.controllers import ControllerSpec, HeuristicRules, Plan, PlanBook, PlannedSeed
-from simic.contracts.lifecycle_config import LifecycleConfig
 from simic.contracts.rewards import RewardConfig
+from simic.contracts.settings.lifecycle import LifecycleConfig
+from simic.contracts.settings.run import WorldConfig
 from simic.contracts.splits import Split, split_of
 from simic.contracts.state import HostIdentity
 from simic.hosts import host_sets as keys_module

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from simic.contracts.config import WorldConfig
 from simic.contracts.controllers import ControllerSpec, Plan, PlannedSeed
 from simic.contracts.rewards import RewardConfig
+from simic.contracts.settings.run import WorldConfig
 from simic.hosts.host_sets import identify
 from simic.validation.compute import compute_shares
 from simic.validation.episodes import Effort, Episodes, TrialJob, run_episodes

@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 
 from simic.contracts.actions import HEADS, Op
 from simic.contracts.batches import OP_INDEX, Decisions, Masks, Observations
-from simic.contracts.config import WorldConfig
 from simic.contracts.controllers import ControllerSpec, Plan, PlannedSeed
 from simic.contracts.errors import ConfigError
 from simic.contracts.field_report import GovernorEvent, GovernorKind
 from simic.contracts.rewards import RewardConfig
+from simic.contracts.settings.run import WorldConfig
 from simic.hosts.ensemble import StepOutcome
 from simic.hosts.host_sets import identify
 from simic.hosts.rollout import Step

@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from simic.contracts.config import TrialConfig
+from simic.contracts.settings.run import TrialConfig
 from simic.validation.trials import FEW, paired_estimate
 
 FAMILIES = [name for name in ("cap", "select", "gain", "noisy", "fine") for _ in range(32)]

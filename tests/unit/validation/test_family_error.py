@@ -16,9 +16,9 @@ from support.builders.judged_candidates import NOW, evidence_of, sealed_policy
 from support.builders.judgements import judgement
 from support.builders.validation_reports import validation_of
 
-from simic.contracts.config import RunConfig
-from simic.contracts.gate import Verdict
-from simic.contracts.receipts import Provenance
+from simic.contracts.results.gate import Verdict
+from simic.contracts.results.receipts import Provenance
+from simic.contracts.settings.run import RunConfig
 from simic.numerics.mean_bounds import lower_bound
 from simic.numerics.spending import level
 from simic.runtime.home import Home

@@ -17,13 +17,13 @@ from simic.app.training import run_trials
 from simic.bus.factory import BusSpec, open_bus
 from simic.collection.collect import collect
 from simic.contracts.batches import Observations
-from simic.contracts.config import IngestConfig, WorldConfig
 from simic.contracts.controllers import ControllerSpec
 from simic.contracts.lifecycle import SeedStage
+from simic.contracts.results.trials import TrialReport
 from simic.contracts.rewards import FlagConfig, RewardConfig
+from simic.contracts.settings.run import IngestConfig, WorldConfig
 from simic.contracts.splits import Split
 from simic.contracts.state import HardwareContext, HostGraph, LayerKind, LayerNode, SeedState, SystemState
-from simic.contracts.trials import TrialReport
 from simic.hosts.host_sets import identify
 from simic.ingestion.ingest import ingest
 from simic.runtime.home import Home

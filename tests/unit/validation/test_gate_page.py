@@ -12,10 +12,10 @@ from support.builders.judged_candidates import NOW, evidence_of, sealed_policy
 from support.builders.judgements import judgement
 from support.builders.validation_reports import validation_of
 
-from simic.contracts.config import RunConfig
-from simic.contracts.gate import GateDecision, ValidationReport, Verdict
 from simic.contracts.names import KARN, MODEL_NAME
-from simic.contracts.receipts import Provenance
+from simic.contracts.results.gate import GateDecision, ValidationReport, Verdict
+from simic.contracts.results.receipts import Provenance
+from simic.contracts.settings.run import RunConfig
 from simic.runtime.home import Home
 from simic.validation import gate_page
 from simic.validation.criterion import Comparison, line

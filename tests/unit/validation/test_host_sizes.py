@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from simic.contracts.config import WorldConfig
+from simic.contracts.settings.run import WorldConfig
 from simic.hosts.batched.data import digit_pool
 from simic.hosts.batched.host_batch import Snapshot
 from simic.hosts.custom.host_batch import Snapshot as ModuleSnapshot

@@ -8,8 +8,8 @@ import pytest
 
 from simic.app.container import Container
 from simic.app.training_hosts import training_keys
-from simic.contracts.config import TrialConfig, WorldConfig
 from simic.contracts.errors import ConfigError
+from simic.contracts.settings.run import TrialConfig, WorldConfig
 from simic.hosts.host_sets import host_set
 from simic.runtime.home import Home
 from simic.runtime.settings import load_profile

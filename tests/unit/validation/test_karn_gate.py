@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from unit.validation.test_promotion_gate import CHAMPION, CONFIG, failing, judge, report, trial, verdicts
 
-from simic.contracts.gate import Verdict
 from simic.contracts.names import KARN
-from simic.contracts.trials import ControllerTrial
+from simic.contracts.results.gate import Verdict
+from simic.contracts.results.trials import ControllerTrial
 from simic.trust.sealed_receipts import check_decision
 from simic.validation.promotion_gate import rejection_message
 

@@ -9,13 +9,13 @@ import pytest
 from support.builders.judged_candidates import NOW
 from support.builders.validation_reports import FAMILIES, HOSTS, rows_of
 
-from simic.contracts.config import GateConfig, RunConfig, TrialConfig
-from simic.contracts.gate import Criterion, ValidationReport, Verdict
-from simic.contracts.judgements import Judgement
-from simic.contracts.log_evidence import LogEvidence, LogGroup, LogSupport, MeanWeight
 from simic.contracts.names import CANDIDATE
-from simic.contracts.receipts import Provenance
-from simic.contracts.trials import TrialReport
+from simic.contracts.results.gate import Criterion, ValidationReport, Verdict
+from simic.contracts.results.judgements import Judgement
+from simic.contracts.results.log_evidence import LogEvidence, LogGroup, LogSupport, MeanWeight
+from simic.contracts.results.receipts import Provenance
+from simic.contracts.results.trials import TrialReport
+from simic.contracts.settings.run import GateConfig, RunConfig, TrialConfig
 from simic.validation.criteria import log_contradiction
 from simic.validation.criterion import Case
 

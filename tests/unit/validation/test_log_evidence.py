@@ -10,9 +10,9 @@ import pytest
 from pydantic import ValidationError
 from scipy import stats
 
-from simic.contracts.gate import Criterion, Verdict
-from simic.contracts.log_evidence import LogEvidence, LogGroup, MeanWeight
 from simic.contracts.names import CANDIDATE, WAIT
+from simic.contracts.results.gate import Criterion, Verdict
+from simic.contracts.results.log_evidence import LogEvidence, LogGroup, MeanWeight
 from simic.contracts.state import HostIdentity
 from simic.numerics.off_policy import LoggedEpisodes
 from simic.validation.criteria import log_cut_off, log_mean_weight

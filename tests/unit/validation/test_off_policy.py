@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from simic.contracts.off_policy import EvaluationVerdict
+from simic.contracts.results.off_policy import EvaluationVerdict
 from simic.numerics.off_policy import LoggedEpisodes
 from simic.validation import off_policy
 from simic.validation.off_policy import GROUPS, LEAST_HOSTS, Group, OffPolicyJudgement, lower_bounds, no_judgement

@@ -9,9 +9,9 @@ import pytest
 from draw_planted import CONFIG, Gate, at, gain, is_wrong, nights, same_level
 from planted_policies import BASE, CLONE, HACKER, Bank, Planted, Policy, empty_bank, grow_noisy, plant
 
-from simic.contracts.config import WorldConfig
 from simic.contracts.controllers import ControllerSpec
-from simic.contracts.gate import Verdict
+from simic.contracts.results.gate import Verdict
+from simic.contracts.settings.run import WorldConfig
 from simic.contracts.state import HostIdentity
 from simic.hosts.host_sets import identify
 from simic.validation.episodes import Episodes, TrialJob

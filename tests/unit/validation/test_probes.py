@@ -30,9 +30,9 @@ from support.faults.deciding_under_faults import (
 )  # fmt: skip
 
 from simic.contracts.batches import Decisions, Masks, Observations
-from simic.contracts.config import GateConfig, WorldConfig
 from simic.contracts.errors import TransientError
-from simic.contracts.gate import Probe
+from simic.contracts.results.gate import Probe
+from simic.contracts.settings.run import GateConfig, WorldConfig
 from simic.controllers.learned_controller import LearnedController
 from simic.controllers.policy_files import load_policy
 from simic.hosts.ensemble import Ensemble

@@ -12,13 +12,13 @@ from list_criteria import BEGIN, END, PAGE, relisted
 from support.builders.judgements import judgement
 from support.builders.validation_reports import PROBES
 
-from simic.contracts.config import GateConfig, TrialConfig
 from simic.contracts.errors import ConfigError
-from simic.contracts.gate import GateDecision, Probe, ValidationReport, Verdict
-from simic.contracts.judgements import Judgement
-from simic.contracts.receipts import Provenance
+from simic.contracts.results.gate import GateDecision, Probe, ValidationReport, Verdict
+from simic.contracts.results.judgements import Judgement
+from simic.contracts.results.receipts import Provenance
+from simic.contracts.results.trials import ControllerTrial, Estimate, TrialReport
+from simic.contracts.settings.run import GateConfig, TrialConfig
 from simic.contracts.splits import Split, split_of
-from simic.contracts.trials import ControllerTrial, Estimate, TrialReport
 from simic.validation.baselines.plan_book import lacks_book, without_book
 from simic.validation.criteria import CRITERIA
 from simic.validation.criteria.regression import Metric

@@ -8,8 +8,8 @@ import pytest
 from pydantic import ValidationError
 from support.builders.proofs import FAMILIES, proof_training, proof_trial
 
-from simic.contracts.config import TrialConfig
-from simic.contracts.proof import Proof, ProofSet, ProofStatic, ProofTrial
+from simic.contracts.results.proof import Proof, ProofSet, ProofStatic, ProofTrial
+from simic.contracts.settings.run import TrialConfig
 from simic.validation.proof import Tried, compare
 from simic.validation.proof_plot import draw_gains
 

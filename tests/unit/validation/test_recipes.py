@@ -7,7 +7,7 @@ from math import sqrt
 import numpy as np
 import pytest
 
-from simic.contracts.config import TrialConfig
+from simic.contracts.settings.run import TrialConfig
 from simic.validation.recipes import Judging, compare_recipes, least_p
 
 JUDGING = Judging("benchmark", ("cap", "gain", "cap", "gain"), TrialConfig())

@@ -7,12 +7,12 @@ import pytest
 from support.builders.ensembles import ensemble
 
 from simic.contracts.actions import Op
-from simic.contracts.config import WorldConfig
 from simic.contracts.controllers import ControllerSpec, Plan, PlannedSeed
 from simic.contracts.episode import EpisodeRecord
 from simic.contracts.field_report import GovernorEvent, GovernorKind
 from simic.contracts.lifecycle import SeedStage
 from simic.contracts.rewards import RewardConfig
+from simic.contracts.settings.run import WorldConfig
 from simic.hosts.host_sets import identify
 from simic.hosts.rollout import Step, rollout
 from simic.validation.episodes import Episodes, episode_record, epoch_record, make_controller, score

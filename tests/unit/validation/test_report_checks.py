@@ -12,10 +12,10 @@ from pydantic import ValidationError
 from support.builders.judged_candidates import evidence_of, sealed_policy
 from support.builders.validation_reports import RIVALS, validation_of
 
-from simic.contracts.config import RunConfig, TrialConfig
-from simic.contracts.gate import ValidationReport
-from simic.contracts.receipts import Provenance
-from simic.contracts.trials import Estimate
+from simic.contracts.results.gate import ValidationReport
+from simic.contracts.results.receipts import Provenance
+from simic.contracts.results.trials import Estimate
+from simic.contracts.settings.run import RunConfig, TrialConfig
 from simic.runtime.home import Home
 from simic.validation.report_checks import disagreements
 from simic.validation.trials import paired_estimate

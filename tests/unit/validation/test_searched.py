@@ -8,11 +8,11 @@ from datetime import UTC, datetime
 import numpy as np
 import pytest
 
-from simic.contracts.config import TrialConfig, WorldConfig
 from simic.contracts.controllers import ControllerSpec
-from simic.contracts.receipts import Provenance
+from simic.contracts.results.receipts import Provenance
+from simic.contracts.results.trials import ControllerTrial, TrialReport
 from simic.contracts.rewards import RewardConfig
-from simic.contracts.trials import ControllerTrial, TrialReport
+from simic.contracts.settings.run import TrialConfig, WorldConfig
 from simic.hosts.host_sets import identify
 from simic.validation.baselines.candidates import single_seeds_of
 from simic.validation.episodes import Effort, Episodes, TrialJob, run_episodes

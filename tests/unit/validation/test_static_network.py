@@ -7,11 +7,11 @@ import pytest
 
 from simic.contracts.actions import HEADS, Op
 from simic.contracts.batches import OP_INDEX, STAGE_INDEX
-from simic.contracts.config import WorldConfig
 from simic.contracts.controllers import ControllerSpec, Plan, PlannedSeed
 from simic.contracts.lifecycle import SeedStage
-from simic.contracts.lifecycle_config import GovernorConfig
 from simic.contracts.rewards import RewardConfig
+from simic.contracts.settings.lifecycle import GovernorConfig
+from simic.contracts.settings.run import WorldConfig
 from simic.contracts.state import HostIdentity
 from simic.hosts.ensemble import Ensemble, StepOutcome
 from simic.hosts.factory import seed_sizes

@@ -8,12 +8,12 @@ from datetime import UTC, datetime
 import pytest
 from support.builders.validation_reports import trials_of
 
-from simic.contracts.config import RunConfig, TrialConfig, WorldConfig
 from simic.contracts.errors import ContractError
-from simic.contracts.receipts import Provenance, TrainingReport
-from simic.contracts.safety import StopCause, TrainingStop
+from simic.contracts.results.receipts import Provenance, TrainingReport
+from simic.contracts.results.trials import SeedChoice, StoppedSeed
+from simic.contracts.settings.run import RunConfig, TrialConfig, WorldConfig
+from simic.contracts.settings.safety import StopCause, TrainingStop
 from simic.contracts.splits import Split, split_of
-from simic.contracts.trials import SeedChoice, StoppedSeed
 from simic.hosts.host_sets import host_set
 from simic.registry.headline import seed_metrics
 from simic.validation.table import render_seeds, render_spread

@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 
 from simic.contracts.actions import Op
 from simic.contracts.batches import OP_INDEX, Decisions, Masks, Observations
-from simic.contracts.config import TrialConfig, WorldConfig
 from simic.contracts.controllers import ControllerSpec, Plan, PlannedSeed
 from simic.contracts.errors import ConfigError, IllegalActionError
-from simic.contracts.receipts import Provenance
+from simic.contracts.results.receipts import Provenance
+from simic.contracts.results.trials import ControllerTrial, TrialReport
 from simic.contracts.rewards import RewardConfig
-from simic.contracts.trials import ControllerTrial, TrialReport
+from simic.contracts.settings.run import TrialConfig, WorldConfig
 from simic.controllers.plugins.wait import WaitController
 from simic.hosts.host_sets import identify
 from simic.validation.baselines.static_network import grow_rivals

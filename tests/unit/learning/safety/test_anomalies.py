@@ -10,7 +10,7 @@ import pytest
 
 from simic.contracts.actions import HEADS
 from simic.contracts.errors import ContractError
-from simic.contracts.safety import AnomalyBounds, AnomalyConfig, AnomalyKind, Severity
+from simic.contracts.settings.safety import AnomalyBounds, AnomalyConfig, AnomalyKind, Severity
 from simic.learning.safety.anomalies import DELIVERED, STEP_KL, AnomalyDetector, Sight, escalate
 
 CLIP = 0.5

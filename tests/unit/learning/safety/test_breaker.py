@@ -8,7 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from simic.contracts.errors import CircuitOpenError, TransientError
-from simic.contracts.safety import BreakerConfig, BreakersConfig, SafetyConfig
+from simic.contracts.settings.safety import BreakerConfig, BreakersConfig, SafetyConfig
 from simic.contracts.telemetry import CircuitState
 from simic.learning.safety.breaker import Breaker, BreakerEvent, Breakers, BreakerState, step
 

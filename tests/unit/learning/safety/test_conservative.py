@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from simic.contracts.safety import ConservativeConfig, Trigger
+from simic.contracts.settings.safety import ConservativeConfig, Trigger
 from simic.learning.safety.conservative import Allowance, Mode, allowance, step
 
 CONFIG = ConservativeConfig(healthy_updates=3)

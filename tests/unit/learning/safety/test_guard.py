@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from simic.contracts.errors import DivergenceError
-from simic.contracts.safety import (
+from simic.contracts.settings.safety import (
     AnomalyBounds,
     AnomalyConfig,
     AnomalyKind,

@@ -12,10 +12,10 @@ from support.builders.snapshots import write_snapshot
 from support.builders.trainings import sealed
 
 from simic.contracts.errors import HopelessError
-from simic.contracts.network_config import NetworkConfig
-from simic.contracts.receipts import SnapshotManifest
-from simic.contracts.safety import AnomalyKind, HopelessConfig, SafetyConfig, StopCause
-from simic.contracts.train_config import TrainConfig
+from simic.contracts.results.receipts import SnapshotManifest
+from simic.contracts.settings.network import NetworkConfig
+from simic.contracts.settings.safety import AnomalyKind, HopelessConfig, SafetyConfig, StopCause
+from simic.contracts.settings.training import TrainConfig
 from simic.learning.safety.guard import Guard
 from simic.learning.safety.loss_trend import LossTrend, is_stale, step
 from simic.runtime.telemetry import NullObserver, Update

@@ -12,9 +12,9 @@ from support.builders.snapshots import write_snapshot
 
 from simic.contracts.actions import HEADS, Head
 from simic.contracts.batches import HEAD_INDEX
-from simic.contracts.network_config import NetworkConfig
-from simic.contracts.safety import AnomalyConfig
-from simic.contracts.train_config import TrainConfig
+from simic.contracts.settings.network import NetworkConfig
+from simic.contracts.settings.safety import AnomalyConfig
+from simic.contracts.settings.training import TrainConfig
 from simic.controllers import heads
 from simic.controllers.network import PolicyNetwork
 from simic.hosts.plugins import blueprint_names

@@ -8,8 +8,8 @@ from pydantic import Field
 
 from simic.contracts.base import Contract, Count, Digest, Text, UtcDatetime
 from simic.contracts.policy_update import PolicyUpdate, ValidationSummary
-from simic.contracts.receipts import PolicyVersion
-from simic.contracts.trials import Estimate
+from simic.contracts.results.receipts import PolicyVersion
+from simic.contracts.results.trials import Estimate
 
 __all__ = ["ChampionStatus", "GainOn", "HomeStatus", "JudgedOn", "NewestDecision", "TrainingRows"]
 

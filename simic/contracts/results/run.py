@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Literal
 
 from simic.contracts.base import Digest, Text
-from simic.contracts.gate import GateDecision, ValidationReport
-from simic.contracts.receipts import (
+from simic.contracts.results.gate import GateDecision, ValidationReport
+from simic.contracts.results.receipts import (
     CollectionReceipt,
     IngestReceipt,
     PolicyVersion,
@@ -15,7 +15,7 @@ from simic.contracts.receipts import (
     SnapshotManifest,
     TrainingReport,
 )
-from simic.contracts.trials import SeedChoice
+from simic.contracts.results.trials import SeedChoice
 
 __all__ = ["RunReceipt"]
 

@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from simic.contracts.base import Contract, Count, Digest, Finite, Text
-from simic.contracts.receipts import Receipt, check_policy_or_failure
-from simic.contracts.trials import Estimate, StaticTrial
+from simic.contracts.results.receipts import Receipt, check_policy_or_failure
+from simic.contracts.results.trials import Estimate, StaticTrial
 
 __all__ = [
     "Proof",

@@ -8,8 +8,8 @@ from pydantic import Field
 
 from simic.contracts.base import Contract, Count, Finite
 from simic.contracts.controllers import Plan
+from simic.contracts.results.trials import Estimate
 from simic.contracts.rewards import RewardConfig
-from simic.contracts.trials import Estimate
 
 __all__ = ["FEWEST_HOSTS", "FamilyHeadroom", "Headroom", "PlanGain"]
 

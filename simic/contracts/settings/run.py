@@ -9,13 +9,13 @@ from pydantic import Field, field_validator, model_validator
 from simic.contracts.actions import BlueprintName
 from simic.contracts.base import Contract, Identifier, Positive, UnitInterval
 from simic.contracts.errors import ConfigError
-from simic.contracts.karn_config import ControllerConfig, KarnConfig
 from simic.contracts.lake_url import parse_url
-from simic.contracts.lifecycle_config import GovernorConfig, LifecycleConfig
-from simic.contracts.log_evidence import EvidenceKind
+from simic.contracts.results.log_evidence import EvidenceKind
 from simic.contracts.rewards import DEFAULT_FAMILY, FAMILIES, FlagConfig, Reward
-from simic.contracts.telemetry_config import TelemetryConfig
-from simic.contracts.train_config import TrainConfig
+from simic.contracts.settings.karn import ControllerConfig, KarnConfig
+from simic.contracts.settings.lifecycle import GovernorConfig, LifecycleConfig
+from simic.contracts.settings.telemetry import TelemetryConfig
+from simic.contracts.settings.training import TrainConfig
 
 __all__ = [
     "BusConfig",

@@ -6,7 +6,7 @@ from typing import Literal
 
 from simic.contracts.base import Contract, Count, Digest, Finite, Text, UnitInterval
 from simic.contracts.episode import AttributionRecord
-from simic.contracts.receipts import Receipt
+from simic.contracts.results.receipts import Receipt
 
 __all__ = ["ActionChange", "DifferenceGroup", "DifferentState", "GrownPair", "Likeliest", "PolicyDifference", "Share"]
 

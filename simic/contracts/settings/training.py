@@ -8,9 +8,9 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from simic.contracts.base import Contract, Identifier, Positive, UnitInterval
-from simic.contracts.continual import CurriculumConfig, EwcConfig, LoraConfig
-from simic.contracts.network_config import NetworkConfig
-from simic.contracts.safety import SafetyConfig
+from simic.contracts.settings.continual import CurriculumConfig, EwcConfig, LoraConfig
+from simic.contracts.settings.network import NetworkConfig
+from simic.contracts.settings.safety import SafetyConfig
 
 __all__ = ["WITHOUT_EFFECT", "DeviceName", "PrecisionName", "ReplayConfig", "TrainConfig"]
 

@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from simic.contracts.base import Contract, Count, Digest, Finite, Text
-from simic.contracts.receipts import Receipt
-from simic.contracts.safety import StopCause
+from simic.contracts.results.receipts import Receipt
+from simic.contracts.settings.safety import StopCause
 
 __all__ = [
     "ControllerTrial",

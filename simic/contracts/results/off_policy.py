@@ -8,7 +8,7 @@ from typing import Literal
 from pydantic import Field
 
 from simic.contracts.base import Contract, Count, Digest, Finite, NonNegative, Text, UnitInterval
-from simic.contracts.receipts import Receipt
+from simic.contracts.results.receipts import Receipt
 
 __all__ = ["EvaluationVerdict", "EvidenceCheck", "LowerBound", "OffPolicyReport", "OffPolicyRow", "Range"]
 

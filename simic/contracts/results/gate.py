@@ -8,11 +8,11 @@ from typing import Literal
 from pydantic import Field
 
 from simic.contracts.base import Contract, Count, Digest, Finite, Text
-from simic.contracts.judgements import Judgement, Ordinal
-from simic.contracts.log_evidence import EvidenceKind, LogEvidence
 from simic.contracts.names import MODEL_NAME
-from simic.contracts.receipts import Receipt
-from simic.contracts.trials import Estimate, TrialReport
+from simic.contracts.results.judgements import Judgement, Ordinal
+from simic.contracts.results.log_evidence import EvidenceKind, LogEvidence
+from simic.contracts.results.receipts import Receipt
+from simic.contracts.results.trials import Estimate, TrialReport
 
 __all__ = ["Criterion", "GateDecision", "Probe", "ValidationReport", "Verdict"]
 

@@ -7,9 +7,9 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from simic.contracts.base import Contract, Count, Digest, Finite, NonNegative, Positive, Text, UnitInterval
-from simic.contracts.comparison import PairComparison, Verdict
-from simic.contracts.receipts import Receipt, check_policy_or_failure
-from simic.contracts.trials import Estimate
+from simic.contracts.results.comparison import PairComparison, Verdict
+from simic.contracts.results.receipts import Receipt, check_policy_or_failure
+from simic.contracts.results.trials import Estimate
 
 __all__ = ["RecipeArm", "RecipeComparison", "RecipePair", "RecipePolicy", "RecipeTraining"]
 

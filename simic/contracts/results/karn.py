@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal, TypeAlias
 
 from simic.contracts.base import Count, Digest, Finite, Text
-from simic.contracts.receipts import Receipt, TrainingReport
+from simic.contracts.results.receipts import Receipt, TrainingReport
 
 __all__ = ["KarnReport", "Trained"]
 

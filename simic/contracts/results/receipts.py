@@ -10,10 +10,10 @@ from typing import Literal, NamedTuple
 from pydantic import Field
 
 from simic.contracts.base import Contract, Count, Digest, Finite, Text, UtcDatetime
-from simic.contracts.continual import StageVisit
 from simic.contracts.file_digest import FileDigest
 from simic.contracts.policy_update import PolicyUpdate, SemanticVersion
-from simic.contracts.safety import TrainingStop
+from simic.contracts.settings.continual import StageVisit
+from simic.contracts.settings.safety import TrainingStop
 
 __all__ = [
     "SEAL_FIELDS",

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from simic.contracts.base import Contract, NonNegative, Positive, Text, UnitInterval
-from simic.contracts.trials import Estimate, TrialReport
+from simic.contracts.results.trials import Estimate, TrialReport
 
 __all__ = ["LEVEL", "Comparison", "PairComparison", "SequentialStop", "Verdict", "verdict_of"]
 

@@ -1,0 +1,1 @@
+"""Results: what stages and verbs return, keep as receipts and print."""

@@ -1,0 +1,1 @@
+"""Settings: what a person chooses, and its bounds."""
