@@ -197,7 +197,7 @@ class SharedHost(AttachedHost):
             gradient = self.seeds[slot].parameters.grad
             if gradient is not None:
                 self._processes.mean_(gradient)
-                self._norms[f"{SEED_PREFIX}{slot}"] = torch.linalg.vector_norm(gradient)
+                self._step.set_norm(f"{SEED_PREFIX}{slot}", torch.linalg.vector_norm(gradient))
 
 
 def unwrapped(model: nn.Module | Part) -> tuple[nn.Module, Processes]:

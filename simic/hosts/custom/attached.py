@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from functools import cache, partial
 from typing import Any, NamedTuple, cast
 from weakref import WeakSet
@@ -25,12 +24,14 @@ from simic.hosts.batched.weights import initial_seed
 from simic.hosts.custom.checks import check_labels, check_layers, check_samples
 from simic.hosts.custom.epoch_sums import EpochSums
 from simic.hosts.custom.evaluation import measure
-from simic.hosts.custom.forward import ActiveSeed, LayerHook, check_output, generator_states, grow_output, is_expanded
+from simic.hosts.custom.forward import ActiveSeed, LayerHook, check_output, generator_states, grow_output
 from simic.hosts.custom.host import CustomHost, norm_of
 from simic.hosts.custom.inspect import inspect_module, layer_columns
 from simic.hosts.custom.interface import Loss, ModuleHost
 from simic.hosts.custom.isolated import KeptPass, cloned, isolated_gradient
-from simic.hosts.custom.optimiser_state import complete_momentum, copied_state, group_of, scaled
+from simic.hosts.custom.optimiser_state import complete_momentum, group_of, scaled
+from simic.hosts.custom.owner_snapshot import Snapshot, clear_state
+from simic.hosts.custom.owner_step import Batch, OwnerStep
 from simic.hosts.custom.plain import check_replaceable
 from simic.hosts.custom.tasks import IGNORED, task_of
 from simic.hosts.custom.training import seed_noise
@@ -43,10 +44,6 @@ SEED_PREFIX = "grown_seed_"
 hold them: ``torch.nn.Sequential`` would call it."""
 MEASURED_STEPS = 32
 """Steps of an epoch at which the gradient norms of layers are measured, so that large epochs cost no more."""
-MOST_WAITING = 64
-"""Batches between two optimiser steps of which the inputs are kept for seeds that learn alone."""
-
-
 _ATTACHED: WeakSet[nn.Module] = WeakSet()
 
 
@@ -62,15 +59,6 @@ class AttachedSeed(NamedTuple):
     def learns(self) -> bool:
         """Return whether the seed has parameters."""
         return self.parameters.shape[1] > 0
-
-
-@dataclass
-class Snapshot:
-    """Copies of all tensors that training changes, taken before the first training pass that follows."""
-
-    tensors: dict[str, Tensor] | None = None
-    """Parameters and buffers of the module, seeds included; None before they are taken."""
-    optimiser: dict[Tensor, dict[str, Any]] = field(default_factory=dict)
 
 
 class AttachedHost:
@@ -126,10 +114,8 @@ class AttachedHost:
         self._is_measured_step = True
         self._snapshot = Snapshot()
         self._latest: KeptPass | None = None
-        self._waiting: list[tuple[KeptPass, Tensor]] = []
-        self._probe_batch: tuple[KeptPass, Tensor] | None = None
-        self._norms: dict[str, Tensor] = {}
-        self._scale: list[Tensor] = []
+        self._probe_batch: Batch | None = None
+        self._step = OwnerStep()
         self._handles: list[Any] = []
         try:
             self._attach()
@@ -229,31 +215,13 @@ class AttachedHost:
         self._snapshot = Snapshot()
         return self._snapshot
 
-    def _take_snapshot(self, snapshot: Snapshot) -> None:
-        snapshot.tensors = {name: tensor.detach().clone() for name, tensor in self._tensors().items()}
-        state = self._optimiser.state
-        snapshot.optimiser = {
-            parameter: copied_state(state[parameter]) for parameter in self._trained() if parameter in state
-        }
-
-    @torch.no_grad()
     def restore(self, snapshot: Snapshot, rows: NDArray[np.bool_]) -> None:
-        if not rows[0] or snapshot.tensors is None:
-            return
-        tensors = self._tensors()
-        for name, value in snapshot.tensors.items():
-            # An expanded buffer cannot be written to, so no training has changed it.
-            if name in tensors and not is_expanded(tensors[name]):
-                tensors[name].copy_(value)
-        for parameter in self._trained():
-            self._optimiser.state.pop(parameter, None)
-            if parameter in snapshot.optimiser:
-                self._optimiser.state[parameter] = copied_state(snapshot.optimiser[parameter])
+        if rows[0]:
+            snapshot.restore(self.host.module, self._optimiser)
 
     def clear_momentum(self, rows: NDArray[np.bool_]) -> None:
         if rows[0]:
-            for parameter in self._trained():
-                self._optimiser.state.pop(parameter, None)
+            clear_state(self._optimiser)
 
     # During an epoch
 
@@ -267,7 +235,7 @@ class AttachedHost:
         self.stride = max(1, -(-self._sums.steps // MEASURED_STEPS))
         self._assignment, self._epoch, self._seen, self._first = assignment, epoch, 0, 0
         self._sums, self._is_measured_step = self._no_sums(), True
-        self._waiting.clear()
+        self._step.batches.clear()
 
     def check_batch(self, logits: Tensor, labels: Tensor) -> None:
         """Raise ConfigError unless a training pass gave these logits, which fit the labels."""
@@ -288,16 +256,16 @@ class AttachedHost:
     def note(self, logits: Tensor, labels: Tensor, loss: Tensor) -> None:
         """Count a training batch, which ``check_batch`` passed, and the loss that is about to be minimised."""
         batch, self._latest = cast(KeptPass, self._latest), None
-        if (self._scale or self._waiting) and all(parameter.grad is None for parameter in self.host.trained.values()):
-            self._forget()  # the owner cleared the gradients of a batch without a step
+        if not self._step.is_empty and all(parameter.grad is None for parameter in self.host.trained.values()):
+            self._step.forget()  # the owner cleared the gradients of a batch without a step
         self._sums.add(logits, labels)
         self._seen += len(labels)
         self._probe_batch = (batch, labels if batch.random_states is None else labels.clone())
-        if batch.random_states is not None and len(self._waiting) < MOST_WAITING:
-            self._waiting.append(self._probe_batch)
+        if batch.random_states is not None:
+            self._step.add_batch(self._probe_batch)
         is_measured = self._is_measured_step or any(self._is_active(slot) for slot in self.seeds)
         if is_measured and loss.requires_grad:
-            loss.register_hook(self._keep_scale)  # type: ignore[no-untyped-call]
+            loss.register_hook(self._step.keep_scale)  # type: ignore[no-untyped-call]
 
     def finish(self) -> TrainingRecord:
         """Close the epoch and return its measurements.
@@ -354,7 +322,7 @@ class AttachedHost:
         if self._is_paused or self._alone >= 0 or is_again or not module.training or not torch.is_grad_enabled():
             return
         if self._snapshot.tensors is None:
-            self._take_snapshot(self._snapshot)
+            self._snapshot.take(self.host.module, self._optimiser)
         alone = any(self.seeds[slot].learns for slot in self._incubating())
         self._met, self._first = 0, self._seen
         if alone:  # Copies, because the module may work in place on its inputs, and its owner reuse them.
@@ -384,13 +352,8 @@ class AttachedHost:
             self._keep_norm(name, parameter)
 
     def _keep_norm(self, name: str, parameter: Tensor) -> None:
-        if parameter.grad is not None and not self._is_paused:
-            gradient = parameter.grad.coalesce().values() if parameter.grad.is_sparse else parameter.grad
-            self._norms[name] = torch.linalg.vector_norm(gradient)
-
-    def _keep_scale(self, gradient: Tensor) -> None:
-        """Keep the gradient that arrives at the loss: a scaler's factor over the number of accumulated batches."""
-        self._scale.append(gradient.detach())
+        if not self._is_paused:
+            self._step.keep_norm(name, parameter)
 
     def _before_step(self, optimiser: Optimizer, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
         """Take the gradient norms of a step, and give seeds that learn alone their gradients."""
@@ -398,18 +361,15 @@ class AttachedHost:
             raise ConfigError(
                 f"{self._who}: a step with a closure computes the loss too late; call backward, then step()"
             )
-        sums = self._sums
-        scale = abs(float(sum(self._scale))) or 1.0 if self._scale else 1.0
-        measured = torch.stack(list(self._norms.values())).tolist() if self._norms else []
-        norms = dict(zip(self._norms, measured, strict=True))
+        sums, scale, norms = self._sums, self._step.scale(), self._step.norms()
         if self._is_measured_step:
             sums.layers += np.array(self.host.layer_norms(norms)) / scale
             sums.measured += 1
         for slot in filter(self._is_active, self.seeds):
             self._count(slot, norms.get(f"{SEED_PREFIX}{slot}", 0.0) / scale)
         for slot in self._incubating():
-            if self.seeds[slot].learns and self._waiting:
-                gradients = [self._isolated_gradient(slot, batch, labels) for batch, labels in self._waiting]
+            if self.seeds[slot].learns and self._step.batches:
+                gradients = [self._isolated_gradient(slot, batch, labels) for batch, labels in self._step.batches]
                 gradient = torch.stack(gradients).mean(dim=0)
                 norm = norm_of(gradient)
                 self._count(slot, norm)
@@ -417,14 +377,9 @@ class AttachedHost:
                 self.seeds[slot].parameters.grad = scaled(gradient, optimiser)
         for seed in self.seeds.values():
             complete_momentum(optimiser, seed.parameters)
-        self._forget()
+        self._step.forget()
         sums.steps += 1
         self._is_measured_step = sums.steps % self.stride == 0 and sums.measured < MEASURED_STEPS
-
-    def _forget(self) -> None:
-        self._waiting.clear()
-        self._norms.clear()
-        self._scale.clear()
 
     def _count(self, slot: int, norm: float) -> None:
         self._sums.seed_norm[slot] += norm
@@ -467,12 +422,6 @@ class AttachedHost:
 
     def _no_sums(self) -> EpochSums:
         return EpochSums(self._task, len(self.topology.sites), len(self.topology.kinds))
-
-    def _tensors(self) -> dict[str, Tensor]:
-        return {**dict(self.host.module.named_parameters()), **dict(self.host.module.named_buffers())}
-
-    def _trained(self) -> Iterator[Tensor]:
-        return (parameter for group in self._optimiser.param_groups for parameter in group["params"])
 
     def _with_state(self, parameters: Sequence[Tensor]) -> Iterator[Tensor]:
         """Yield parameters and their optimiser state."""

@@ -17,11 +17,12 @@ from torch.nn.utils import clip_grad_norm_
 from torch.optim import Optimizer
 
 from simic.contracts.errors import ConfigError
-from simic.hosts.custom.attached import AttachedHost, Snapshot
+from simic.hosts.custom.attached import AttachedHost
 from simic.hosts.custom.evaluation import join
 from simic.hosts.custom.forward import RngStream, seeded_rng
 from simic.hosts.custom.host import CustomHost
 from simic.hosts.custom.inspect import layer_columns
+from simic.hosts.custom.owner_snapshot import Snapshot
 from simic.hosts.custom.training import batch_of, sample_order
 from simic.hosts.interfaces import Blueprint, DataSplit, Measurement, Memory, SeedAssignment, TrainingRecord
 
