@@ -29,7 +29,7 @@ from simic.hosts.custom.host import CustomHost, norm_of
 from simic.hosts.custom.inspect import inspect_module, layer_columns
 from simic.hosts.custom.interface import Loss, ModuleHost
 from simic.hosts.custom.isolated import KeptPass, cloned, isolated_gradient
-from simic.hosts.custom.optimiser_state import complete_momentum, group_of, scaled
+from simic.hosts.custom.optimiser_state import complete_momentum, group_of, is_skipped, scaled
 from simic.hosts.custom.owner_snapshot import Snapshot, clear_state
 from simic.hosts.custom.owner_step import Batch, OwnerStep
 from simic.hosts.custom.plain import check_replaceable
@@ -115,7 +115,7 @@ class AttachedHost:
         self._snapshot = Snapshot()
         self._latest: KeptPass | None = None
         self._probe_batch: Batch | None = None
-        self._step = OwnerStep()
+        self._step = OwnerStep(lambda: self.host.trained.values())
         self._handles: list[Any] = []
         try:
             self._attach()
@@ -256,16 +256,12 @@ class AttachedHost:
     def note(self, logits: Tensor, labels: Tensor, loss: Tensor) -> None:
         """Count a training batch, which ``check_batch`` passed, and the loss that is about to be minimised."""
         batch, self._latest = cast(KeptPass, self._latest), None
-        if not self._step.is_empty and all(parameter.grad is None for parameter in self.host.trained.values()):
-            self._step.forget()  # the owner cleared the gradients of a batch without a step
         self._sums.add(logits, labels)
         self._seen += len(labels)
         self._probe_batch = (batch, labels if batch.random_states is None else labels.clone())
-        if batch.random_states is not None:
-            self._step.add_batch(self._probe_batch)
-        is_measured = self._is_measured_step or any(self._is_active(slot) for slot in self.seeds)
-        if is_measured and loss.requires_grad:
-            loss.register_hook(self._step.keep_scale)  # type: ignore[no-untyped-call]
+        if loss.requires_grad:
+            teaches = batch.random_states is not None
+            self._step.watch(loss, self._probe_batch if teaches else None, self._is_measured)
 
     def finish(self) -> TrainingRecord:
         """Close the epoch and return its measurements.
@@ -273,11 +269,11 @@ class AttachedHost:
         Raises:
             ConfigError: if no batch was noted, or the optimiser took no step.
         """
-        sums, count = self._sums, max(1, self._sums.steps)
+        sums = self._sums
         if not sums.samples or not sums.steps:
             missing = "no loss was computed with `loss`" if not sums.samples else "the optimiser took no step"
             raise ConfigError(f"{self._who}: {missing} in this epoch, so there is nothing to measure")
-        learned = np.array([slot in self.seeds and self.seeds[slot].learns for slot in range(len(sums.seed_norm))])
+        learned = np.array([slot in self.seeds and self.seeds[slot].learns for slot in range(len(sums.seed_good))])
         learned &= (self._assignment.alpha[0] > 0) | self._assignment.is_incubating[0]
         if not sums.counted:
             raise ConfigError(f"{self._who}: all labels of this epoch are {IGNORED}, so there is nothing to measure")
@@ -285,9 +281,9 @@ class AttachedHost:
         return TrainingRecord(
             loss=np.array([loss]),
             accuracy=np.array([accuracy]),
-            layer_gradient=(sums.layers / max(1, sums.measured))[None],
-            seed_gradient=np.where(learned, sums.seed_norm / count, np.nan)[None],
-            seed_health=np.where(learned, sums.seed_good / count, np.nan)[None],
+            layer_gradient=sums.layer_norms()[None],
+            seed_gradient=np.where(learned, sums.seed_norms(), np.nan)[None],
+            seed_health=np.where(learned, sums.seed_good / sums.steps, np.nan)[None],
             samples=np.array([float(sums.samples)]),
         )
 
@@ -361,33 +357,49 @@ class AttachedHost:
             raise ConfigError(
                 f"{self._who}: a step with a closure computes the loss too late; call backward, then step()"
             )
-        sums, scale, norms = self._sums, self._step.scale(), self._step.norms()
-        if self._is_measured_step:
-            sums.layers += np.array(self.host.layer_norms(norms)) / scale
-            sums.measured += 1
-        for slot in filter(self._is_active, self.seeds):
-            self._count(slot, norms.get(f"{SEED_PREFIX}{slot}", 0.0) / scale)
-        for slot in self._incubating():
-            if self.seeds[slot].learns and self._step.batches:
-                gradients = [self._isolated_gradient(slot, batch, labels) for batch, labels in self._step.batches]
-                gradient = torch.stack(gradients).mean(dim=0)
-                norm = norm_of(gradient)
-                self._count(slot, norm)
-                gradient = gradient * (1.0 / max(1.0, norm / self.host.spec.clip_norm))
-                self.seeds[slot].parameters.grad = scaled(gradient, optimiser)
+        # Asked only where something is measured, because the answer may have to come from an accelerator.
+        is_step = self._step.is_empty or not is_skipped(optimiser)
+        if is_step:
+            self._measure_step()
+            self._teach_alone(optimiser)
         for seed in self.seeds.values():
             complete_momentum(optimiser, seed.parameters)
         self._step.forget()
-        sums.steps += 1
+        sums = self._sums
+        sums.steps += is_step
         self._is_measured_step = sums.steps % self.stride == 0 and sums.measured < MEASURED_STEPS
 
-    def _count(self, slot: int, norm: float) -> None:
-        self._sums.seed_norm[slot] += norm
-        self._sums.seed_good[slot] += bool(np.isfinite(norm) and norm > 0)
+    def _measure_step(self) -> None:
+        sums, scale, norms = self._sums, self._step.scale(), self._step.norms()
+        if self._is_measured_step:
+            layers = np.array(self.host.layer_norms(norms)) / scale
+            if np.isfinite(layers).all():
+                sums.layers += layers
+                sums.measured += 1
+        for slot in filter(self._is_active, self.seeds):
+            sums.count_seed(slot, norms.get(f"{SEED_PREFIX}{slot}", 0.0) / scale)
+
+    def _teach_alone(self, optimiser: Optimizer) -> None:
+        """Give each seed that learns alone the mean gradient of its own passes on the batches of the step."""
+        for slot in self._incubating():
+            seed = self.seeds[slot]
+            if seed.learns and self._step.batches:
+                gradients = [self._isolated_gradient(slot, batch, labels) for batch, labels in self._step.batches]
+                gradient = torch.stack(gradients).mean(dim=0)
+                norm = norm_of(gradient)
+                self._sums.count_seed(slot, norm)
+                gradient = gradient * (1.0 / max(1.0, norm / self.host.spec.clip_norm))
+                if seed.parameters.requires_grad:
+                    seed.parameters.grad = scaled(gradient, optimiser)
 
     def _isolated_gradient(self, slot: int, batch: KeptPass, labels: Tensor) -> Tensor:
-        """Return the gradient [1, P] of the loss with the slot's seed at alpha 1, and all active seeds."""
+        """Return the gradient [1, P] of the loss with the slot's seed at alpha 1, and all active seeds.
+
+        It is 0 if the owner froze the seed.
+        """
         module, parameters = self.host.module, self.seeds[slot].parameters
+        if not parameters.requires_grad:
+            return torch.zeros_like(parameters)
         first, self._first = self._first, batch.first
         self._alone = slot
         try:
@@ -411,6 +423,10 @@ class AttachedHost:
 
     def _incubating(self) -> list[int]:
         return [slot for slot in self.seeds if self._assignment.is_incubating[0, slot]]
+
+    def _is_measured(self) -> bool:
+        """Return whether the gradients of the present step are measured, or those of a seed in it."""
+        return self._is_measured_step or any(self._is_active(slot) for slot in self.seeds)
 
     def _is_active(self, slot: int) -> bool:
         """Return whether the seed of a slot learns with the owner's loss."""

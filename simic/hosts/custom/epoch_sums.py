@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from simic.hosts.custom.tasks import Kind, Task
@@ -29,7 +30,7 @@ class EpochSums:
         self.steps = 0
         self.measured = 0
         self.layers = np.zeros(layers)
-        self.seed_norm, self.seed_good = np.zeros((2, slots))
+        self._seed_norm, self._seed_left_out, self.seed_good = np.zeros((3, slots))
 
     def add(self, logits: Tensor, labels: Tensor) -> None:
         """Count the samples of a batch; its owner may change both tensors afterwards."""
@@ -43,6 +44,22 @@ class EpochSums:
             self._score_held()
         self._held.append((logits.to(torch.float32, copy=True), labels.clone()))
         self._held_size += logits.numel()
+
+    def count_seed(self, slot: int, norm: float) -> None:
+        """Count the gradient norm of a seed in a step; one that is not finite is part of no mean."""
+        is_finite = math.isfinite(norm)
+        self._seed_norm[slot] += norm if is_finite else 0.0
+        self._seed_left_out[slot] += not is_finite
+        self.seed_good[slot] += is_finite and norm > 0
+
+    def layer_norms(self) -> NDArray[np.float64]:
+        """Return the mean gradient norms [L] of the steps in which all were finite; NaN if there was none."""
+        return self.layers / self.measured if self.measured else np.full_like(self.layers, np.nan)
+
+    def seed_norms(self) -> NDArray[np.float64]:
+        """Return the mean of the finite gradient norms [S] of each seed; NaN if a seed had none."""
+        steps = self.steps - self._seed_left_out
+        return np.where(steps > 0, self._seed_norm / np.maximum(steps, 1), np.nan)
 
     @property
     def counted(self) -> int:

@@ -12,7 +12,7 @@ from torch.optim import LBFGS, Optimizer
 from simic.contracts.errors import ConfigError
 from simic.hosts.custom.forward import LayerHook
 
-__all__ = ["complete_momentum", "copied_state", "describe", "group_of", "scaled"]
+__all__ = ["complete_momentum", "copied_state", "describe", "group_of", "is_skipped", "scaled"]
 
 
 def group_of(optimiser: Optimizer, module: nn.Module, hook: LayerHook, who: str) -> int:
@@ -57,6 +57,12 @@ def scaled(gradient: Tensor, optimiser: Optimizer) -> Tensor:
     """Return a gradient as the step expects it: a fused one divides all gradients by the scale of its scaler itself."""
     scale: Tensor | None = getattr(optimiser, "grad_scale", None)
     return gradient if scale is None else gradient * scale.to(gradient.device)
+
+
+def is_skipped(optimiser: Optimizer) -> bool:
+    """Return whether a scaler found infinities among the gradients, with which a fused step changes nothing."""
+    infinities: Tensor | None = getattr(optimiser, "found_inf", None)
+    return infinities is not None and bool(infinities)
 
 
 def complete_momentum(optimiser: Optimizer, parameter: Tensor) -> None:
