@@ -59,7 +59,7 @@ from simic.hosts.blueprints import STANDARD
 from simic.hosts.custom import Layer, ModuleHost, Samples
 from simic.hosts.custom.attached import AttachedHost
 from simic.hosts.custom.plain import append_seed, plain_seed
-from simic.hosts.custom.tasks import task_of
+from simic.hosts.custom.tasks import Kind, task_of
 from simic.hosts.ensemble import Ensemble, GivenHosts
 from simic.hosts.factory import offered_blueprints
 from simic.hosts.host_sets import MODULES, HostSet
@@ -188,11 +188,13 @@ class Grower:
             with self._own_passes():
                 with self._processes.together():
                     own = self._samples(validation)
-                    if is_first:
+                    task = task_of(own.labels, "validation", loss)
+                    if is_first and task.kind is Kind.NUMBERS:
                         warn_of_one_hot(own.labels)
-                    self._loss = loss or task_of(own.labels, "validation").loss
+                    self._loss = loss or task.loss
                     layers = tuple(layers_of(module, slots, head, own.inputs))
-                    spec = ModuleHost(module, layers, own, own, own if test is None else self._samples(test))
+                    last = own if test is None else self._samples(test)
+                    spec = ModuleHost(module, layers, own, own, last, loss=loss)
                     self._reports = GrowerReports(report_to if is_first else None)
                     self._decider = decider_of(
                         policy if is_first else "wait", identity, layers, home, trusted_keys, out_of_range

@@ -351,6 +351,7 @@ class Ensemble:
             best_accuracy=self._best_accuracy,
             largest_share=measured.largest_share,
             classes=self._hosts.topology.classes,
+            is_loss_judged=self._hosts.topology.is_loss_judged,
         )
         events = governor.judge(evidence, self.world.governor)
         return [event if lives else None for event, lives in zip(events, live.tolist(), strict=True)]

@@ -141,6 +141,9 @@ class HostTopology(NamedTuple):
     monitors: tuple[tuple[int, int], ...]
     """(slot, layer): the slot sits on this layer's output."""
     classes: int
+    is_loss_judged: bool = True
+    """Whether the governor judges the loss and the outputs; not if training minimises another loss than the measured
+    one, whose values say nothing of success then."""
 
 
 class SeedAssignment(NamedTuple):

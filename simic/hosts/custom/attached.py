@@ -33,7 +33,7 @@ from simic.hosts.custom.optimiser_state import complete_momentum, group_of, is_s
 from simic.hosts.custom.owner_snapshot import Snapshot, clear_state
 from simic.hosts.custom.owner_step import Batch, OwnerStep
 from simic.hosts.custom.plain import check_replaceable
-from simic.hosts.custom.tasks import IGNORED, task_of
+from simic.hosts.custom.tasks import IGNORED
 from simic.hosts.custom.training import seed_noise
 from simic.hosts.interfaces import Blueprint, DataSplit, Measurement, Memory, SeedAssignment, TrainingRecord
 
@@ -97,7 +97,7 @@ class AttachedHost:
         check_replaceable(spec.module, slots, spec.train.inputs[: spec.batch], who)
         self.host = CustomHost(key, spec, spec.module, layout, {})
         self.topology, self.blueprints = layout.topology, blueprints
-        self._task = task_of(spec.validation.labels, who)
+        self._task = self.host.task
         self.seeds: dict[int, AttachedSeed] = {}
         """By slot, in the order of germination."""
         self._loss, self._optimiser, self._has_test, self._who = loss, optimiser, has_test, who

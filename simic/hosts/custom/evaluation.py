@@ -22,7 +22,7 @@ from simic.hosts.batched.evaluation import (
 from simic.hosts.batched.seeds import RowLayout
 from simic.hosts.custom.forward import ActiveSeed, RngStream, forward, preserve_state, seeded_rng
 from simic.hosts.custom.host import CustomHost
-from simic.hosts.custom.tasks import Task, task_of
+from simic.hosts.custom.tasks import Task
 from simic.hosts.interfaces import DataSplit, Measurement
 
 __all__ = ["join", "measure"]
@@ -49,7 +49,7 @@ def measure(host: CustomHost, seeds: Mapping[int, ActiveSeed], part: DataSplit, 
     dimension = np.stack([dimension_of(torch.cat(pieces, dim=1)).numpy() for pieces in recorder.rows], axis=1)
     layers = LayerMeasurements(spread, dimension, risk)
     if labels.is_floating_point() or labels.dim() > 1:
-        return _measure_scores(task_of(host.spec.validation.labels, "validation"), rows, labels, without, layers)
+        return _measure_scores(host.task, rows, labels, without, layers)
     starts = tuple(torch.zeros(int(slot in without), dtype=torch.int64) for slot in range(slots))
     counts = tuple(np.cumsum([1, *map(len, starts)]).tolist())
     layout = RowLayout(torch.zeros(len(rows), dtype=torch.int64), counts, starts)

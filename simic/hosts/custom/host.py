@@ -52,7 +52,7 @@ class CustomHost:
     @property
     def task(self) -> Task:
         """Return what the host is trained for."""
-        return task_of(self.spec.validation.labels, "validation")
+        return task_of(self.spec.validation.labels, "validation", self.spec.loss)
 
     @property
     def loss(self) -> Loss:

@@ -29,7 +29,7 @@ from simic.hosts.custom.readers import (
     stable_runs,
 )
 from simic.hosts.custom.run_order import SEVERAL_INPUTS
-from simic.hosts.custom.tasks import Kind, task_of
+from simic.hosts.custom.tasks import Kind, Task, task_of
 from simic.hosts.interfaces import HostTopology, Site
 
 __all__ = ["ModuleLayout", "inspect_module", "layer_columns"]
@@ -67,13 +67,14 @@ def inspect_module(
     Raises:
         ConfigError: if a layer's output is not a tensor, changes its shape, or layers do not run once in order.
     """
+    task = task_of(host.validation.labels, who, host.loss)
     size = min(host.batch, len(host.train.labels))
     few = max(1, size - 1)
-    first = _trace(module, host, key, who, size, training=False)
+    first = _trace(module, host, task, key, who, size, training=False)
     passes = [first]
     shapes = [tuple(output.shape[1:]) for output in first.outputs]
     for count, training in ((few, False), (size, True)):
-        seen = _trace(module, host, key, who, count, training=training)
+        seen = _trace(module, host, task, key, who, count, training=training)
         passes.append(seen)
         for layer, shape, output in zip(host.layers, shapes, seen.outputs, strict=True):
             if tuple(output.shape) != (count, *shape):
@@ -96,7 +97,8 @@ def inspect_module(
         connects=edges,
         sites=tuple(site for site, hook in zip(sites, hooks, strict=True) if hook.slot is not None),
         monitors=tuple((hook.slot, index) for index, hook in enumerate(hooks) if hook.slot is not None),
-        classes=task_of(host.train.labels, who).classes(first.logits),
+        classes=task.classes(first.logits),
+        is_loss_judged=task.is_loss_judged,
     )
     return ModuleLayout(topology, hooks)
 
@@ -110,7 +112,7 @@ def layer_columns(hosts: Sequence[Sequence[Layer]]) -> dict[str, NDArray[Any]]:
     }
 
 
-def _trace(module: nn.Module, host: ModuleHost, key: int, who: str, count: int, *, training: bool) -> _Pass:
+def _trace(module: nn.Module, host: ModuleHost, task: Task, key: int, who: str, count: int, *, training: bool) -> _Pass:
     """Run one pass in which a leaf replaces every layer's output, so that gradients end at the layer before."""
     names = [layer.name for layer in host.layers]
     order: list[int] = []
@@ -154,18 +156,19 @@ def _trace(module: nn.Module, host: ModuleHost, key: int, who: str, count: int, 
             f"{who}: layers must run once each in the order given, {names}; found {ran}. For a layer that runs "
             "more than once, name a module around all its uses, or a torch.nn.Identity behind one of them"
         )
-    _check_logits(logits, host.train.labels[:count], who)
+    _check_logits(logits, host.train.labels[:count], task, who)
     return _Pass(outputs, leaves, logits, inputs, leaf_runs)
 
 
-def _check_logits(logits: Any, labels: Tensor, who: str) -> None:
-    task, count = task_of(labels, who), len(labels)
+def _check_logits(logits: Any, labels: Tensor, task: Task, who: str) -> None:
+    count = len(labels)
     good = isinstance(logits, Tensor) and logits.dtype == torch.float32 and task.fault(logits, labels) is None
     if not good or task.classes(logits) < 2:
         found = f"{logits.dtype} {tuple(logits.shape)}" if isinstance(logits, Tensor) else type(logits).__name__
         wanted = {
             Kind.CLASS: f"logits [{count}, C >= 2]",
             Kind.POSITIONS: f"logits {[*labels.shape]} x C, C >= 2",
+            Kind.BINARY: f"logits {[*labels.shape]}, one for each label",
             Kind.NUMBERS: f"numbers {[*labels.shape]}, as the targets",
         }
         hint = ""

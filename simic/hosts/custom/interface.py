@@ -46,7 +46,7 @@ class Samples(NamedTuple):
     """[n, ...]: inputs of the module."""
     labels: Tensor
     """Classes from 0, int64 [n]; or one per position, int64 [n, T], -100 where none counts; or numbers, float32
-    [n, ...]."""
+    [n, ...], or 0 and 1 as such."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,8 @@ class ModuleHost:
     """Clip norm of the network's gradient together with its active seeds, and of an incubating seed's alone."""
     loss: Loss | None = None
     """Loss that is minimised, a mean over the batch; by default the cross-entropy, or the mean squared error of
-    numbers. Measurements do not depend on it."""
+    numbers. Measurements do not depend on it, except that labels float32 of 0 and 1 under torch's binary cross-entropy
+    of logits are measured as two classes. Under another loss of numbers, the governor judges no loss."""
     logits: Callable[[Any], Tensor] | None = None
     """Takes the logits out of an output of the module that is no tensor."""
     optimizer: Callable[[nn.Module], Optimizer] | None = None

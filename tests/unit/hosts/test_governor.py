@@ -32,8 +32,10 @@ def _judge(
     train: float, validation: float = 1.0, bounds: GovernorConfig = BOUNDS, **given: float
 ) -> GovernorKind | None:
     usual = {"is_finite": True, "birth_loss": 2.0, "accuracy": 0.5, "best_accuracy": 0.6, "largest_share": 0.3}
+    is_judged = bool(given.pop("is_loss_judged", True))
     arrays = {name: np.array([value]) for name, value in {**usual, **given}.items()}
-    (event,) = judge(Evidence(np.array([train]), np.array([validation]), **arrays, classes=10), bounds)
+    evidence = Evidence(np.array([train]), np.array([validation]), **arrays, classes=10, is_loss_judged=is_judged)
+    (event,) = judge(evidence, bounds)
     return None if event is None else event.kind
 
 
@@ -53,6 +55,14 @@ def test_a_host_that_forgets_everything_has_collapsed() -> None:
     assert _judge(1.0, largest_share=1.0, accuracy=0.1, best_accuracy=0.15) is None, "a slow start is no collapse"
     assert _judge(1.0, largest_share=0.99, accuracy=0.1, best_accuracy=0.5) is None, "it still tells samples apart"
     assert _judge(np.nan, largest_share=1.0, accuracy=0.1, best_accuracy=0.5) is GovernorKind.NON_FINITE
+
+
+def test_where_the_measured_loss_is_not_minimised_only_values_that_are_not_finite_are_failures() -> None:
+    unjudged = {"is_loss_judged": False}
+    assert _judge(1e9, **unjudged) is None
+    assert _judge(1.0, largest_share=1.0, accuracy=0.1, best_accuracy=0.5, **unjudged) is None
+    assert _judge(np.inf, **unjudged) is GovernorKind.NON_FINITE
+    assert _judge(1.0, is_finite=False, **unjudged) is GovernorKind.NON_FINITE
 
 
 def test_a_collapse_is_seen_in_the_step_it_happens() -> None:
