@@ -58,6 +58,7 @@ from simic.contracts.state import HardwareContext, SystemState
 from simic.hosts.blueprints import STANDARD
 from simic.hosts.custom import Layer, ModuleHost, Samples
 from simic.hosts.custom.attached import AttachedHost
+from simic.hosts.custom.inspect import LogitsError
 from simic.hosts.custom.plain import append_seed, plain_seed
 from simic.hosts.custom.tasks import Kind, task_of
 from simic.hosts.ensemble import Ensemble, GivenHosts
@@ -168,7 +169,7 @@ class Grower:
         module, self._processes = unwrapped(model)
         _check_alone(module)
         self.model = module
-        self._logits = logits
+        self._logits, self._leaves_tensors = logits, False
         self._is_detached = False
         self._run_id = uuid4().hex
         identity = identity_of(name, seed)
@@ -194,7 +195,7 @@ class Grower:
                     self._loss = loss or task.loss
                     layers = tuple(layers_of(module, slots, head, own.inputs))
                     last = own if test is None else self._samples(test)
-                    spec = ModuleHost(module, layers, own, own, last, loss=loss)
+                    spec = ModuleHost(module, layers, own, own, last, loss=loss, logits=logits)
                     self._reports = GrowerReports(report_to if is_first else None)
                     self._decider = decider_of(
                         policy if is_first else "wait", identity, layers, home, trusted_keys, out_of_range
@@ -225,10 +226,12 @@ class Grower:
                 self._pending = self._decide(0)
                 self.growth = self._growth(None)
                 """What the latest step found and decided; before the first one, the decision before the first epoch."""
-        except BaseException:
+        except BaseException as error:
             if host is not None:
                 host.clear(np.ones((1, len(host.topology.sites)), dtype=bool))
                 host.detach()
+            if isinstance(error, LogitsError) and self._leaves_tensors:
+                raise ConfigError(f"{error}; logits= is not used, because the model gives a tensor") from error
             raise
         _GROWING.add(module)
 
@@ -425,7 +428,10 @@ class Grower:
             yield
 
     def _to_logits(self, output: Any) -> Tensor:
-        return cast(Tensor, output) if self._logits is None or isinstance(output, Tensor) else self._logits(output)
+        if self._logits is None or isinstance(output, Tensor):
+            self._leaves_tensors |= self._logits is not None
+            return cast(Tensor, output)
+        return self._logits(output)
 
     def _plain_loss(self, output: Any, labels: Tensor) -> Tensor:
         """Return the loss of what the model gave, which is no tensor if a seed learns within the owner's epoch."""

@@ -111,6 +111,8 @@ class AttachedHost:
         self._first = 0
         """Samples of the epoch before the latest pass; a checkpoint computes that again in the backward pass."""
         self._is_paused, self._alone, self._met = False, -1, 0
+        self._given: torch.Size | None = None
+        """Shape of the logits of the latest pass, if they are known."""
         self._is_measured_step = True
         self._snapshot = Snapshot()
         self._latest: KeptPass | None = None
@@ -252,6 +254,12 @@ class AttachedHost:
         if (wanted := self._task.fault(logits, labels)) is not None:
             found = f"{tuple(logits.shape)} and {labels.dtype} {tuple(labels.shape)}"
             raise ConfigError(f"{self._who}: expected {wanted}, found {found}")
+        if self._given is not None and self._given != logits.shape:
+            raise ConfigError(
+                f"{self._who}: expected logits {tuple(self._given)}, as the pass of the module gave them, found "
+                f"{tuple(logits.shape)}; a seed learns in passes of its own, whose output nothing of yours changes: "
+                "process the inputs before the pass, give logits=, or wrap the module in one that does it"
+            )
 
     def note(self, logits: Tensor, labels: Tensor, loss: Tensor) -> None:
         """Count a training batch, which ``check_batch`` passed, and the loss that is about to be minimised."""
@@ -303,6 +311,7 @@ class AttachedHost:
         module, handles = self.host.module, self._handles
         handles.append(self._optimiser.register_step_pre_hook(self._before_step))
         handles.append(module.register_forward_pre_hook(self._see_pass, with_kwargs=True))
+        handles.append(module.register_forward_hook(self._see_output))
         for hook in self._slot_hooks():
             layer = module.get_submodule(hook.name)
             handles.append(layer.register_forward_hook(partial(self._pass_layer, hook)))
@@ -313,9 +322,7 @@ class AttachedHost:
                     handles.append(parameter.register_post_accumulate_grad_hook(keep))  # type: ignore[no-untyped-call]
 
     def _see_pass(self, module: nn.Module, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
-        # Within a backward pass, a checkpoint of the whole module computes the latest pass again.
-        is_again = torch._C._current_graph_task_id() >= 0  # noqa: SLF001
-        if self._is_paused or self._alone >= 0 or is_again or not module.training or not torch.is_grad_enabled():
+        if not self._is_training_pass(module):
             return
         if self._snapshot.tensors is None:
             self._snapshot.take(self.host.module, self._optimiser)
@@ -325,6 +332,19 @@ class AttachedHost:
             self._latest = KeptPass(cloned(arguments), cloned(named), generator_states(self._device), self._seen)
         else:
             self._latest = KeptPass(arguments, named, None, self._seen)
+
+    def _see_output(self, module: nn.Module, _arguments: Any, output: Any) -> None:
+        if self._is_training_pass(module):
+            if not isinstance(output, Tensor) and self.host.spec.logits is not None:
+                with torch.no_grad():
+                    output = self.host.spec.logits(output)
+            self._given = output.shape if isinstance(output, Tensor) else None
+
+    def _is_training_pass(self, module: nn.Module) -> bool:
+        """Return whether the owner trains on the present pass."""
+        # Within a backward pass, a checkpoint of the whole module computes the latest pass again.
+        is_again = torch._C._current_graph_task_id() >= 0  # noqa: SLF001
+        return module.training and torch.is_grad_enabled() and not (self._is_paused or self._alone >= 0 or is_again)
 
     def _pass_layer(self, hook: LayerHook, _module: nn.Module, _arguments: Any, output: Any) -> Tensor | None:
         slot = hook.slot
@@ -465,5 +485,5 @@ def _unmeasured(slots: int, layers: int) -> Measurement:
 @cache
 def _keep_hooks_uncompiled() -> None:
     """Keep torch.compile out of the hooks. A decorator would load ``torch._dynamo`` with this module, for seconds."""
-    for name in ("_see_pass", "_pass_layer"):
+    for name in ("_see_pass", "_see_output", "_pass_layer"):
         setattr(AttachedHost, name, torch.compiler.disable(getattr(AttachedHost, name)))  # type: ignore[no-untyped-call]

@@ -32,7 +32,11 @@ from simic.hosts.custom.run_order import SEVERAL_INPUTS
 from simic.hosts.custom.tasks import Kind, Task, task_of
 from simic.hosts.interfaces import HostTopology, Site
 
-__all__ = ["ModuleLayout", "inspect_module", "layer_columns"]
+__all__ = ["LogitsError", "ModuleLayout", "inspect_module", "layer_columns"]
+
+
+class LogitsError(ConfigError):
+    """What a module gives are no logits of its labels."""
 
 
 class ModuleLayout(NamedTuple):
@@ -176,7 +180,7 @@ def _check_logits(logits: Any, labels: Tensor, task: Task, who: str) -> None:
             hint = "; logits= takes them out of an output"
         elif task.kind is Kind.NUMBERS and logits.shape[:-1] == labels.shape and logits.shape[-1] > 1:
             hint = ". Labels of a float type mean regression; for classes, give them as int64: labels.long()"
-        raise ConfigError(f"{who}: the module must give float32 {wanted[task.kind]}, found {found}{hint}")
+        raise LogitsError(f"{who}: the module must give float32 {wanted[task.kind]}, found {found}{hint}")
     if not bool(logits.isfinite().all()):
         raise ConfigError(f"{who}: the module gives logits that are not finite before any training")
 
