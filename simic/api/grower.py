@@ -57,7 +57,7 @@ from simic.contracts.settings.run import WorldConfig
 from simic.contracts.state import HardwareContext, SystemState
 from simic.hosts.blueprints import STANDARD
 from simic.hosts.custom import Layer, ModuleHost, Samples
-from simic.hosts.custom.attached import AttachedHost
+from simic.hosts.custom.attached import LOST, AttachedHost
 from simic.hosts.custom.inspect import LogitsError
 from simic.hosts.custom.plain import append_seed, plain_seed
 from simic.hosts.custom.tasks import Kind, task_of
@@ -349,6 +349,7 @@ class Grower:
         # A layer inside another one comes first, because a layer that is replaced has another name afterwards.
         for slot in sorted(plain, key=lambda index: -hooks[index].name.count(".")):
             append_seed(self.model, hooks[slot].name, plain[slot])
+        self._host.attached.put_in_order()
 
     def state_dict(self) -> dict[str, Any]:
         """Return everything that a resumed training needs beside the state dicts of model and optimiser.
@@ -461,4 +462,4 @@ def _check_alone(model: nn.Module) -> None:
     """Raise ConfigError if a part of the model grows, or something that the model is a part of."""
     parts = set(model.modules())
     if any(other in parts or any(part is model for part in other.modules()) for other in _GROWING):
-        raise ConfigError("a part of the model, or what holds it, grows under another Grower; finalize that one first")
+        raise ConfigError(f"a part of the model, or what holds it, grows under another Grower; {LOST}")

@@ -162,8 +162,7 @@ class SharedHost(AttachedHost):
     def place(self, slot: int, seed: AttachedSeed) -> None:
         super().place(slot, seed)
         if seed.learns:
-            reduce = partial(self._reduce_later, slot)
-            self._handles.append(seed.parameters.register_post_accumulate_grad_hook(reduce))  # type: ignore[no-untyped-call]
+            self.attached.watch(slot, partial(self._reduce_later, slot))
 
     def evaluate(self, part: DataSplit, assignment: SeedAssignment, *, leave_one_out: bool = True) -> Measurement:
         measure = super().evaluate

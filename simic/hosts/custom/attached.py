@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache, partial
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 from weakref import WeakSet
 
 import numpy as np
@@ -21,6 +21,7 @@ from torch.optim import Optimizer
 
 from simic.contracts.errors import ConfigError
 from simic.hosts.batched.weights import initial_seed
+from simic.hosts.custom.attached_seeds import SEED_PREFIX, AttachedSeed, AttachedSeeds
 from simic.hosts.custom.checks import check_labels, check_layers, check_samples
 from simic.hosts.custom.epoch_sums import EpochSums
 from simic.hosts.custom.evaluation import measure
@@ -30,6 +31,7 @@ from simic.hosts.custom.inspect import inspect_module, layer_columns
 from simic.hosts.custom.interface import Loss, ModuleHost
 from simic.hosts.custom.isolated import KeptPass, cloned, isolated_gradient
 from simic.hosts.custom.optimiser_state import complete_momentum, group_of, is_skipped, scaled
+from simic.hosts.custom.owner_pass import OwnerPass
 from simic.hosts.custom.owner_snapshot import Snapshot, clear_state
 from simic.hosts.custom.owner_step import Batch, OwnerStep
 from simic.hosts.custom.plain import check_replaceable
@@ -39,26 +41,12 @@ from simic.hosts.interfaces import Blueprint, DataSplit, Measurement, Memory, Se
 
 __all__ = ["SEED_PREFIX", "AttachedHost", "AttachedSeed"]
 
-SEED_PREFIX = "grown_seed_"
-"""Names of the seeds' parameters, which the module itself holds, are this and the slot's number. A submodule could not
-hold them: ``torch.nn.Sequential`` would call it."""
 MEASURED_STEPS = 32
 """Steps of an epoch at which the gradient norms of layers are measured, so that large epochs cost no more."""
+LOST = "finalize that one first, or make the model again if it is lost"
+"""What to do about another Grower of a model."""
+
 _ATTACHED: WeakSet[nn.Module] = WeakSet()
-
-
-class AttachedSeed(NamedTuple):
-    """A seed in a slot."""
-
-    blueprint: int
-    number: int
-    parameters: nn.Parameter
-    """[1, P]; P may be 0."""
-
-    @property
-    def learns(self) -> bool:
-        """Return whether the seed has parameters."""
-        return self.parameters.shape[1] > 0
 
 
 class AttachedHost:
@@ -90,7 +78,7 @@ class AttachedHost:
         for name, samples in (("validation", spec.validation), ("test", spec.test)):
             check_samples(samples, f"{who}, {name}")
         if spec.module in _ATTACHED:
-            raise ConfigError(f"{who}: the module grows under another Grower already; finalize that one first")
+            raise ConfigError(f"{who}: the module grows under another Grower already; {LOST}")
         layout = inspect_module(spec.module, spec, key, who)
         check_labels({"validation": spec.validation, "test": spec.test}, layout.topology.classes, who)
         slots = [hook.name for hook in layout.hooks if hook.slot is not None]
@@ -98,11 +86,10 @@ class AttachedHost:
         self.host = CustomHost(key, spec, spec.module, layout, {})
         self.topology, self.blueprints = layout.topology, blueprints
         self._task = self.host.task
-        self.seeds: dict[int, AttachedSeed] = {}
-        """By slot, in the order of germination."""
         self._loss, self._optimiser, self._has_test, self._who = loss, optimiser, has_test, who
         self._parameters = np.array([self.host.parameters], dtype=np.int64)
-        self._groups = [group_of(optimiser, spec.module, hook, who) for hook in self._slot_hooks()]
+        groups = [group_of(optimiser, spec.module, hook, who) for hook in self._slot_hooks()]
+        self.attached = AttachedSeeds(spec.module, optimiser, groups)
         self._assignment = self._nothing()
         self._sums = self._no_sums()
         self.stride = 1
@@ -110,12 +97,10 @@ class AttachedHost:
         self._epoch, self._seen = 0, 0
         self._first = 0
         """Samples of the epoch before the latest pass; a checkpoint computes that again in the backward pass."""
-        self._is_paused, self._alone, self._met = False, -1, 0
-        self._given: torch.Size | None = None
-        """Shape of the logits of the latest pass, if they are known."""
+        self._is_paused, self._alone = False, -1
         self._is_measured_step = True
         self._snapshot = Snapshot()
-        self._latest: KeptPass | None = None
+        self._pass = OwnerPass(self._task, len(slots), spec.logits, who)
         self._probe_batch: Batch | None = None
         self._step = OwnerStep(lambda: self.host.trained.values())
         self._handles: list[Any] = []
@@ -127,6 +112,11 @@ class AttachedHost:
         _ATTACHED.add(spec.module)
 
     # Between epochs
+
+    @property
+    def seeds(self) -> dict[int, AttachedSeed]:
+        """Return the seeds by slot, in the order of germination."""
+        return self.attached.by_slot
 
     def layers(self) -> dict[str, NDArray[Any]]:
         return layer_columns([self.host.spec.layers])
@@ -141,21 +131,13 @@ class AttachedHost:
 
     def place(self, slot: int, seed: AttachedSeed) -> None:
         """Put a seed into an empty slot: its parameters join the module, and the parameter group of the layer."""
-        self.seeds[slot] = seed
+        self.attached.put(slot, seed)
         if seed.learns:
-            self.host.module.register_parameter(f"{SEED_PREFIX}{slot}", seed.parameters)
-            self._group(slot)["params"].append(seed.parameters)
-            keep = partial(self._keep_norm, f"{SEED_PREFIX}{slot}")
-            self._handles.append(seed.parameters.register_post_accumulate_grad_hook(keep))  # type: ignore[no-untyped-call]
+            self.attached.watch(slot, partial(self._keep_norm, f"{SEED_PREFIX}{slot}"))
 
     def clear(self, where: NDArray[np.bool_]) -> None:
         for slot in np.flatnonzero(where[0]).tolist():
-            seed = self.seeds.pop(slot, None)
-            if seed is not None and seed.learns:
-                delattr(self.host.module, f"{SEED_PREFIX}{slot}")
-                group = self._group(slot)
-                group["params"] = [parameter for parameter in group["params"] if parameter is not seed.parameters]
-                self._optimiser.state.pop(seed.parameters, None)
+            self.attached.remove(slot)
 
     def is_clear(self) -> NDArray[np.bool_]:
         return np.array([[slot not in self.seeds for slot in range(len(self.topology.sites))]])
@@ -241,29 +223,11 @@ class AttachedHost:
 
     def check_batch(self, logits: Tensor, labels: Tensor) -> None:
         """Raise ConfigError unless a training pass gave these logits, which fit the labels."""
-        if self._latest is None:
-            raise ConfigError(
-                f"{self._who}: expected logits of a pass of the module in training mode, found none; call "
-                "model.train() and compute the loss once for each pass"
-            )
-        if self._met < len(self._groups):
-            raise ConfigError(
-                f"{self._who}: expected all {len(self._groups)} layers with slots in each pass, found {self._met};"
-                " call torch.compiler.reset() on a compiled model; a layer that some passes skip cannot have a slot"
-            )
-        if (wanted := self._task.fault(logits, labels)) is not None:
-            found = f"{tuple(logits.shape)} and {labels.dtype} {tuple(labels.shape)}"
-            raise ConfigError(f"{self._who}: expected {wanted}, found {found}")
-        if self._given is not None and self._given != logits.shape:
-            raise ConfigError(
-                f"{self._who}: expected logits {tuple(self._given)}, as the pass of the module gave them, found "
-                f"{tuple(logits.shape)}; a seed learns in passes of its own, whose output nothing of yours changes: "
-                "process the inputs before the pass, give logits=, or wrap the module in one that does it"
-            )
+        self._pass.check(logits, labels)
 
     def note(self, logits: Tensor, labels: Tensor, loss: Tensor) -> None:
         """Count a training batch, which ``check_batch`` passed, and the loss that is about to be minimised."""
-        batch, self._latest = cast(KeptPass, self._latest), None
+        batch, self._pass.kept = cast(KeptPass, self._pass.kept), None
         self._sums.add(logits, labels)
         self._seen += len(labels)
         self._probe_batch = (batch, labels if batch.random_states is None else labels.clone())
@@ -296,13 +260,14 @@ class AttachedHost:
         )
 
     def detach(self) -> None:
-        """Remove all hooks, and the seeds' parameters from the module; the seeds stay in ``seeds``."""
+        """Remove all hooks, and the seeds' parameters from the module; the seeds stay in ``seeds``, and copies go."""
         for handle in self._handles:
             handle.remove()
-        for slot, seed in self.seeds.items():
-            if seed.learns:
-                delattr(self.host.module, f"{SEED_PREFIX}{slot}")
+        self.attached.detach()
         _ATTACHED.discard(self.host.module)
+        self._snapshot.clear()
+        self._step.forget()
+        self._pass.kept = self._probe_batch = None
 
     # Hooks
 
@@ -327,18 +292,16 @@ class AttachedHost:
         if self._snapshot.tensors is None:
             self._snapshot.take(self.host.module, self._optimiser)
         alone = any(self.seeds[slot].learns for slot in self._incubating())
-        self._met, self._first = 0, self._seen
+        self._first = self._seen
         if alone:  # Copies, because the module may work in place on its inputs, and its owner reuse them.
-            self._latest = KeptPass(cloned(arguments), cloned(named), generator_states(self._device), self._seen)
+            kept = KeptPass(cloned(arguments), cloned(named), generator_states(self._device), self._seen)
         else:
-            self._latest = KeptPass(arguments, named, None, self._seen)
+            kept = KeptPass(arguments, named, None, self._seen)
+        self._pass.begin(kept)
 
     def _see_output(self, module: nn.Module, _arguments: Any, output: Any) -> None:
         if self._is_training_pass(module):
-            if not isinstance(output, Tensor) and self.host.spec.logits is not None:
-                with torch.no_grad():
-                    output = self.host.spec.logits(output)
-            self._given = output.shape if isinstance(output, Tensor) else None
+            self._pass.end(output)
 
     def _is_training_pass(self, module: nn.Module) -> bool:
         """Return whether the owner trains on the present pass."""
@@ -348,7 +311,7 @@ class AttachedHost:
 
     def _pass_layer(self, hook: LayerHook, _module: nn.Module, _arguments: Any, output: Any) -> Tensor | None:
         slot = hook.slot
-        self._met += 1
+        self._pass.met += 1
         if self._is_paused or slot is None or slot not in self.seeds:
             return None
         alpha = 1.0 if slot == self._alone else float(self._assignment.alpha[0, slot])
@@ -433,10 +396,6 @@ class AttachedHost:
     @property
     def _device(self) -> torch.device:
         return self.host.spec.validation.inputs.device
-
-    def _group(self, slot: int) -> dict[str, Any]:
-        # By index, because an optimiser that loads a state makes new groups.
-        return self._optimiser.param_groups[self._groups[slot]]
 
     def _slot_hooks(self) -> Iterator[LayerHook]:
         return (hook for hook in self.host.layout.hooks if hook.slot is not None)

@@ -32,6 +32,11 @@ class Snapshot:
             parameter: copied_state(state[parameter]) for parameter in _trained(optimiser) if parameter in state
         }
 
+    def clear(self) -> None:
+        """Drop the copies; nothing can be restored then."""
+        self.tensors = None
+        self.optimiser.clear()
+
     @torch.no_grad()
     def restore(self, module: nn.Module, optimiser: Optimizer) -> None:
         """Set what was copied back, if anything was."""

@@ -1,0 +1,93 @@
+"""Seeds in the slots of a module that its owner trains: they are its parameters, and its optimiser's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+__all__ = ["SEED_PREFIX", "AttachedSeed", "AttachedSeeds"]
+
+SEED_PREFIX = "grown_seed_"
+"""Names of the seeds' parameters, which the module itself holds, are this and the slot's number. A submodule could not
+hold them: ``torch.nn.Sequential`` would call it."""
+
+
+class AttachedSeed(NamedTuple):
+    """A seed in a slot."""
+
+    blueprint: int
+    number: int
+    parameters: nn.Parameter
+    """[1, P]; P may be 0."""
+
+    @property
+    def learns(self) -> bool:
+        """Return whether the seed has parameters."""
+        return self.parameters.shape[1] > 0
+
+
+class AttachedSeeds:
+    """The seeds of a module; each is in the parameter group of its slot."""
+
+    def __init__(self, module: nn.Module, optimiser: Optimizer, groups: Sequence[int]) -> None:
+        """Take the index of the parameter group of each slot."""
+        self.by_slot: dict[int, AttachedSeed] = {}
+        """In the order of germination."""
+        self._module, self._optimiser, self._groups = module, optimiser, groups
+        self._handles: dict[int, list[Any]] = {}
+
+    def put(self, slot: int, seed: AttachedSeed) -> None:
+        """Put a seed into an empty slot."""
+        self.by_slot[slot] = seed
+        if seed.learns:
+            self._module.register_parameter(f"{SEED_PREFIX}{slot}", seed.parameters)
+            self._group(slot)["params"].append(seed.parameters)
+
+    def watch(self, slot: int, see: Callable[[Tensor], None]) -> None:
+        """Call a function with the seed's parameters after each change of their gradient, while it is in its slot."""
+        handle = self.by_slot[slot].parameters.register_post_accumulate_grad_hook(see)  # type: ignore[no-untyped-call]
+        self._handles.setdefault(slot, []).append(handle)
+
+    def remove(self, slot: int) -> None:
+        """Remove the seed of a slot, if there is one, with its state in the optimiser."""
+        seed = self.by_slot.pop(slot, None)
+        if seed is not None and seed.learns:
+            self._leave(slot)
+            group = self._group(slot)
+            group["params"] = [parameter for parameter in group["params"] if parameter is not seed.parameters]
+            self._optimiser.state.pop(seed.parameters, None)
+
+    def detach(self) -> None:
+        """Take the seeds out of the module and remove their hooks; the optimiser trains them on."""
+        for slot, seed in self.by_slot.items():
+            if seed.learns:
+                self._leave(slot)
+
+    def put_in_order(self) -> None:
+        """Let each seed follow, in its parameter group, the parameter that comes before it in the module.
+
+        So an optimiser that is made from the grown module, as the owner's was, can load the state. What the module does
+        not hold, and an order of the owner's own, stay.
+        """
+        rank = {parameter: number for number, parameter in enumerate(self._module.parameters())}
+        seeds = [(rank[seed.parameters], slot) for slot, seed in self.by_slot.items() if seed.parameters in rank]
+        for mine, slot in sorted(seeds):
+            seed, members = self.by_slot[slot].parameters, self._group(slot)["params"]
+            others = [parameter for parameter in members if parameter is not seed]
+            ranks = [rank.get(parameter, -1) for parameter in others]
+            before = max((number for number in ranks if number < mine), default=-1)
+            first = next((place for place, number in enumerate(ranks) if number >= 0), len(others))
+            others.insert(first if before < 0 else ranks.index(before) + 1, seed)
+            members[:] = others
+
+    def _leave(self, slot: int) -> None:
+        delattr(self._module, f"{SEED_PREFIX}{slot}")
+        for handle in self._handles.pop(slot, []):
+            handle.remove()
+
+    def _group(self, slot: int) -> dict[str, Any]:
+        # By index, because an optimiser that loads a state makes new groups.
+        return self._optimiser.param_groups[self._groups[slot]]
