@@ -34,11 +34,9 @@ from simic.api.grower_state import (
     VERSION,
     Decision,
     as_arrays,
-    check_state,
     from_arrays,
-    place_seeds,
+    read_state,
     seeds_of,
-    to_arrays,
     to_tensors,
 )
 from simic.api.home import Home
@@ -378,18 +376,19 @@ class Grower:
         Call it before the state dicts of model and optimiser are loaded, which then hold the seeds.
 
         Raises:
-            ContractError: if the state is of another version, or of a Grower with other arguments: layers, epochs,
-                ``name``, ``seed``, ``seeds_max``, blueprints, rules or policy.
+            ContractError: if the state is damaged, of another version, or of a Grower with other arguments: layers,
+                epochs, ``name``, ``seed``, ``seeds_max``, blueprints, rules or policy; nothing has changed.
         """
-        names = self._ensemble.blueprints
-        check_state(state, self._layers, self._made_for, names, self._ensemble.world.horizon)
-        self._host.clear(np.ones((1, len(self._host.topology.sites)), dtype=bool))
-        place_seeds(state["seeds"], self._host, names)
-        assignment = self._ensemble.restore_state(to_arrays(state["ensemble"]))
-        self._run_id = state["run_id"]
-        self._pending = Decision.restored(state["decision"], self._ensemble.observe())
-        self._host.begin(assignment, self._pending.epoch)
-        self._host.stride = state["stride"]
+        ensemble, host = self._ensemble, self._host
+        # Read as a whole first, so that a state that cannot be read changes nothing.
+        saved = read_state(state, self._layers, self._made_for, self._pending, ensemble.world.horizon, host)
+        assignment = ensemble.restore_state(saved.ensemble)
+        host.clear(np.ones((1, len(host.topology.sites)), dtype=bool))
+        for slot, seed in saved.seeds.items():
+            host.place(slot, seed)
+        self._run_id, self._pending = saved.run_id, saved.decision
+        host.begin(assignment, saved.decision.epoch)
+        host.stride = saved.stride
         self.growth = self._growth(None)
 
     @property

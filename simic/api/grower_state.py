@@ -21,9 +21,8 @@ __all__ = [
     "VERSION",
     "Decision",
     "as_arrays",
-    "check_state",
     "from_arrays",
-    "place_seeds",
+    "read_state",
     "seeds_of",
     "to_arrays",
     "to_tensors",
@@ -56,30 +55,79 @@ class Decision(NamedTuple):
         }
 
     @classmethod
-    def restored(cls, saved: Mapping[str, Any], present: Observations) -> Decision:
-        """Return what ``saved`` returned; ``present`` has the tables that never change."""
-        tables = {name: to_arrays(saved["tables"][name]) for name in _TABLES}
+    def restored(cls, saved: Mapping[str, Any], like: Decision) -> Decision:
+        """Return what ``saved`` returned; ``like`` is another decision of such a Grower."""
+        tables = {name: _alike(to_arrays(saved["tables"][name]), getattr(like.observations, name)) for name in _TABLES}
         return cls(
-            saved["epoch"],
-            replace(present, **cast(Any, tables)),
-            Masks(**to_arrays(saved["masks"])),
-            Decisions(**to_arrays(saved["decisions"])),
+            int(saved["epoch"]),
+            replace(like.observations, **cast(Any, tables)),
+            Masks(**_alike(to_arrays(saved["masks"]), vars(like.masks))),
+            Decisions(**_alike(to_arrays(saved["decisions"]), vars(like.decisions))),
             tuple(_OUT_OF_RANGE.validate_json(saved["out_of_range"])),
         )
 
 
-def check_state(
-    state: Mapping[str, Any], layers: Sequence[str], made_for: Mapping[str, Any], names: Sequence[str], horizon: int
-) -> None:
-    """Raise ContractError unless the state is of this version and of a Grower with the same arguments.
+def _alike(arrays: dict[str, Any], others: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
+    """Return the arrays, or raise ValueError if their shapes and types are not those of ``others``."""
+    for name, other in others.items():
+        if (found := (arrays[name].shape, arrays[name].dtype)) != (other.shape, other.dtype):
+            raise ValueError(f"expected {(other.shape, other.dtype)} as {name}, found {found}")
+    return arrays
+
+
+class Restored(NamedTuple):
+    """What a state holds, read and checked."""
+
+    run_id: str
+    stride: int
+    ensemble: dict[str, Any]
+    decision: Decision
+    seeds: dict[int, AttachedSeed]
+    """By slot, on the device of the host."""
+
+
+def read_state(
+    state: Mapping[str, Any],
+    layers: Sequence[str],
+    made_for: Mapping[str, Any],
+    like: Decision,
+    horizon: int,
+    host: AttachedHost,
+) -> Restored:
+    """Return what a state holds; nothing is changed.
 
     Args:
-        state: The state.
+        state: The state, whose tensors may lie on any device.
         layers: Names of the layers of the graph.
         made_for: The arguments that must agree.
-        names: Names of the known blueprints.
+        like: The present decision of the Grower that resumes.
         horizon: Number of epochs.
+        host: The host that is to hold the seeds.
+
+    Raises:
+        ContractError: if the state is of another version, of a Grower with other arguments, or damaged.
     """
+    names = like.observations.blueprints
+    try:
+        _check_origin(state, layers, made_for, names, horizon)
+        return Restored(
+            str(state["run_id"]),
+            int(state["stride"]),
+            to_arrays(state["ensemble"]),
+            Decision.restored(state["decision"], like),
+            {slot: _seed(slot, seed, host, names) for slot, seed in state["seeds"].items()},
+        )
+    except (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError) as error:
+        raise ContractError(
+            f"state of a Grower: expected what its `state_dict` returned, found {type(error).__name__}: {error}; load "
+            "another one, with tensors on a device that exists"
+        ) from error
+
+
+def _check_origin(
+    state: Mapping[str, Any], layers: Sequence[str], made_for: Mapping[str, Any], names: Sequence[str], horizon: int
+) -> None:
+    """Raise ContractError unless the state is of this version and of a Grower with the same arguments."""
     if state.get("version") != VERSION or state.get("layers") != layers:
         found = f"version {state.get('version')} and layers {state.get('layers')}"
         raise ContractError(f"state of a Grower: expected version {VERSION} and layers {layers}, found {found}")
@@ -94,20 +142,24 @@ def check_state(
         raise ContractError(f"state of a Grower: {wanted}")
 
 
+def _seed(slot: int, saved: Mapping[str, Any], host: AttachedHost, names: Sequence[str]) -> AttachedSeed:
+    """Return a seed that ``seeds_of`` returned."""
+    blueprint = names.index(saved["blueprint"])
+    wanted = (1, host.blueprints[blueprint].parameters(host.topology.sites[slot]))
+    values = saved["parameters"]
+    if tuple(values.shape) != wanted or values.dtype != torch.float32:
+        found = f"{values.dtype} {tuple(values.shape)}"
+        raise ContractError(f"state of a Grower: expected float32 {wanted} of the seed in slot {slot}, found {found}")
+    device = host.host.spec.validation.inputs.device
+    return AttachedSeed(blueprint, int(saved["number"]), nn.Parameter(values.detach().to(device, copy=True)))
+
+
 def seeds_of(host: AttachedHost, names: Sequence[str]) -> dict[int, dict[str, Any]]:
     """Return the seeds of a host by slot; ``names`` are those of the blueprints in the order of the host."""
     return {
         slot: {"blueprint": names[seed.blueprint], "number": seed.number, "parameters": seed.parameters.detach()}
         for slot, seed in host.seeds.items()
     }
-
-
-def place_seeds(seeds: Mapping[int, Mapping[str, Any]], host: AttachedHost, names: Sequence[str]) -> None:
-    """Put the seeds that ``seeds_of`` returned into a host without seeds."""
-    device = host.host.spec.validation.inputs.device
-    for slot, seed in seeds.items():
-        parameters = nn.Parameter(seed["parameters"].clone().to(device))
-        host.place(slot, AttachedSeed(names.index(seed["blueprint"]), seed["number"], parameters))
 
 
 def as_arrays(decisions: Decisions, outside: tuple[OutOfRange, ...]) -> dict[str, NDArray[Any]]:
@@ -131,4 +183,9 @@ def to_tensors(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def to_arrays(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return values by name with a copy of every tensor as an array."""
-    return {name: value.numpy().copy() if isinstance(value, Tensor) else value for name, value in values.items()}
+    return {name: _array(value) if isinstance(value, Tensor) else value for name, value in values.items()}
+
+
+def _array(value: Tensor) -> NDArray[Any]:
+    # ``torch.load`` may have put it on an accelerator.
+    return value.detach().cpu().numpy().copy()

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from simic.contracts.actions import Head, Op
 from simic.contracts.batches import HEAD_INDEX, OP_INDEX, Masks, Observations
-from simic.contracts.errors import ConfigError
+from simic.contracts.errors import ConfigError, ContractError
 from simic.contracts.field_report import GovernorEvent
 from simic.contracts.lifecycle import SeedStage, Trigger
 from simic.contracts.settings.run import WorldConfig
@@ -275,16 +275,25 @@ class Ensemble:
         return {**columns, **{f"pending.{name}": value for name, value in pending.items()}}
 
     def restore_state(self, state: Mapping[str, Any]) -> SeedAssignment:
-        """Restore what ``state`` returned, for hosts that hold the same seeds; return the seeds that take part."""
-        for table, columns in (
-            ("slots", self._slots.columns),
-            ("readings", self._readings._asdict()),
-            ("own", self._own()),
-        ):
-            for name, column in columns.items():
-                column[...] = state[f"{table}.{name}"]
+        """Restore what ``state`` returned, for hosts that hold the same seeds; return the seeds that take part.
+
+        Raises:
+            ContractError: if a column is missing or another one; nothing is changed then.
+        """
+        tables = {"slots": self._slots.columns, "readings": self._readings._asdict(), "own": self._own()}
+        columns = {f"{table}.{name}": column for table, parts in tables.items() for name, column in parts.items()}
+        names = [name for name in _Pending._fields if name not in ("live", "snapshot")]
+        for name, column in columns.items():
+            value = state.get(name)
+            if not isinstance(value, np.ndarray) or (value.shape, value.dtype) != (column.shape, column.dtype):
+                found = f"{value.dtype} {value.shape}" if isinstance(value, np.ndarray) else type(value).__name__
+                raise ContractError(f"state: expected {column.dtype} {column.shape} as {name}, found {found}")
+        if absent := [name for name in names if len(state.get(f"pending.{name}", ())) != len(self)]:
+            raise ContractError(f"state: expected {len(self)} values of the epoch that has begun as {absent}")
+        for name, column in columns.items():
+            column[...] = state[name]
         live = ~self._finished
-        pending = {name: state[f"pending.{name}"] for name in _Pending._fields if name not in ("live", "snapshot")}
+        pending = {name: state[f"pending.{name}"] for name in names}
         self._pending = _Pending(live=live, snapshot=self._hosts.snapshot(), **pending)
         return self._roles(live, SeedStage.TRAINING)
 
