@@ -412,8 +412,8 @@ class Grower:
         return Decision(epoch, observations, masks, decisions, outside)
 
     def _samples(self, data: Data) -> Samples:
-        device = next((parameter.device for parameter in self.model.parameters()), None)
-        return Samples(*(tensor.to(device) for tensor in joined(data)))
+        device = next((parameter.device for parameter in self.model.parameters()), torch.device("cpu"))
+        return Samples(*joined(data, device))
 
     @contextmanager
     def _own_passes(self) -> Iterator[None]:

@@ -18,6 +18,7 @@ from simic.contracts.errors import ConfigError, DatasetError
 from simic.contracts.settings.lifecycle import GovernorConfig, LifecycleConfig
 from simic.contracts.state import HostIdentity, LayerKind
 from simic.hosts.custom import Layer
+from simic.hosts.custom.forward import forked_rng
 from simic.hosts.custom.run_order import SEVERAL_INPUTS, last_leaf, run_order
 from simic.hosts.plugins import blueprint_names
 
@@ -73,8 +74,8 @@ def _settings(kind: type[T], what: str, given: Rules) -> T:
         raise ConfigError(f"{name}: {problem['msg']}; found {given!r}; settings of {what}: {known}") from error
 
 
-def joined(data: Data) -> tuple[Tensor, Tensor]:
-    """Return inputs and labels of all batches; a loader's random numbers are not the caller's.
+def joined(data: Data, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Return inputs and labels of all batches on a device; a loader's random numbers are not the caller's.
 
     Raises:
         ConfigError: for anything but two tensors or batches of two.
@@ -83,11 +84,11 @@ def joined(data: Data) -> tuple[Tensor, Tensor]:
     if isinstance(data, (tuple, list)) and len(data) == 2 and all(isinstance(element, Tensor) for element in data):
         inputs, labels = cast(tuple[Tensor, Tensor], tuple(data))
     else:
-        inputs, labels = (torch.cat(parts) for parts in zip(*_batches(data), strict=True))
+        inputs, labels = (torch.cat(parts) for parts in zip(*_batches(data, device), strict=True))
     if labels.dtype in _SHORT_INTEGERS:
         found = f"{labels.dtype} {list(labels.shape)}"
         raise DatasetError(f"labels: expected int64 for classes or float32 for numbers, found {found}; convert them")
-    return inputs, labels
+    return inputs.to(device), labels.to(device)
 
 
 def warn_of_one_hot(labels: Tensor) -> None:
@@ -102,7 +103,7 @@ def warn_of_one_hot(labels: Tensor) -> None:
         )
 
 
-def _batches(data: Any) -> list[tuple[Tensor, Tensor]]:
+def _batches(data: Any, device: torch.device) -> list[tuple[Tensor, Tensor]]:
     """Return all batches, or raise ConfigError if they are none."""
     expected = "samples: expected (inputs, labels) as tensors, or batches of them such as a DataLoader"
     name = type(data).__name__
@@ -112,7 +113,7 @@ def _batches(data: Any) -> list[tuple[Tensor, Tensor]]:
     own = [rng for rng in (getattr(owner, "generator", None) for owner in owners) if isinstance(rng, torch.Generator)]
     states = [(rng, rng.get_state()) for rng in own]
     try:
-        with torch.random.fork_rng(devices=[]):
+        with forked_rng(device):
             batches = [_batch(batch, f"{expected}; found {name}") for batch in data]
     finally:
         for generator, before in states:

@@ -118,9 +118,10 @@ def _sizes(x: Tensor) -> Tensor:
 
 def _logits(host: CustomHost, seeds: Mapping[int, ActiveSeed], part: DataSplit, recorder: _Recorder | None) -> Tensor:
     """Return logits [n, C]; inputs are copied, because a module may change them in place."""
-    with seeded_rng(host.key, RngStream.EVALUATION, part):
+    inputs = host.samples(part).inputs
+    with seeded_rng(host.key, RngStream.EVALUATION, part, device=inputs.device):
         pieces = [
             forward(host.module, host.layout.hooks, piece.clone(), seeds, recorder)
-            for piece in torch.split(host.samples(part).inputs, _CHUNK)
+            for piece in torch.split(inputs, _CHUNK)
         ]
     return torch.cat(pieces).cpu()

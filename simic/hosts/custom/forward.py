@@ -5,11 +5,13 @@ Shapes: B samples, C channels or classes, D features, P parameters of a seed, L 
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -22,6 +24,7 @@ from simic.hosts.rng import Purpose
 
 __all__ = [
     "ActiveSeed",
+    "GeneratorStates",
     "LayerHook",
     "LayerObserver",
     "RngStream",
@@ -33,6 +36,7 @@ __all__ = [
     "hooked",
     "is_expanded",
     "preserve_state",
+    "seed_generators",
     "seeded_rng",
     "set_generator_states",
 ]
@@ -221,25 +225,44 @@ def is_expanded(tensor: Tensor) -> bool:
     return any(stride == 0 and size > 1 for stride, size in zip(tensor.stride(), tensor.shape, strict=True))
 
 
+class GeneratorStates(NamedTuple):
+    """States of the generators that a module may draw from."""
+
+    torch: tuple[Tensor, ...]
+    """Of the CPU, and of the device unless it is MPS."""
+    python: Any
+    """Of the module ``random``."""
+    numpy: Any
+    """Of NumPy's global generator."""
+
+
 @contextmanager
 def forked_rng(device: torch.device) -> Iterator[None]:
-    """Restore torch's generators afterwards: that of the CPU, and that of the device unless it is MPS."""
-    with torch.random.fork_rng(_with_generator(device), device_type=device.type):
-        yield
+    """Restore afterwards what ``generator_states`` returns."""
+    python, numpy = random.getstate(), np.random.get_state(legacy=False)  # noqa: NPY002 - that of the module
+    try:
+        with torch.random.fork_rng(_with_generator(device), device_type=device.type):
+            yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(numpy)  # noqa: NPY002
 
 
-def generator_states(device: torch.device) -> tuple[Tensor, ...]:
-    """Return the states of the generators that ``forked_rng`` restores: of the CPU, and of the device."""
+def generator_states(device: torch.device) -> GeneratorStates:
+    """Return the states of torch's generators, Python's and NumPy's."""
     module = torch.get_device_module(device)
-    return (torch.get_rng_state(), *(module.get_rng_state(accelerator) for accelerator in _with_generator(device)))
+    states = torch.get_rng_state(), *(module.get_rng_state(accelerator) for accelerator in _with_generator(device))
+    return GeneratorStates(states, random.getstate(), np.random.get_state(legacy=False))  # noqa: NPY002
 
 
-def set_generator_states(device: torch.device, states: Sequence[Tensor]) -> None:
+def set_generator_states(device: torch.device, states: GeneratorStates) -> None:
     """Set the generators to states from ``generator_states``."""
     module = torch.get_device_module(device)
-    torch.set_rng_state(states[0])
-    for accelerator, state in zip(_with_generator(device), states[1:], strict=True):
+    torch.set_rng_state(states.torch[0])
+    for accelerator, state in zip(_with_generator(device), states.torch[1:], strict=True):
         module.set_rng_state(state, accelerator)
+    random.setstate(states.python)
+    np.random.set_state(states.numpy)  # noqa: NPY002
 
 
 def _with_generator(device: torch.device) -> list[torch.device]:
@@ -247,10 +270,24 @@ def _with_generator(device: torch.device) -> list[torch.device]:
     return [] if device.type in ("cpu", "mps") else [device]
 
 
+_CPU = torch.device("cpu")
+
+
 @contextmanager
-def seeded_rng(key: int, *words: int) -> Iterator[None]:
-    """Seed torch's generator from these numbers alone, and restore its state afterwards."""
-    seed = rng.bits(rng.streams(key, Purpose.MODULE, *words), 1)
-    with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(int(seed[0, 0]))
+def seeded_rng(key: int, *words: int, device: torch.device = _CPU) -> Iterator[None]:
+    """Seed the generators as ``seed_generators`` does, and restore them afterwards."""
+    with forked_rng(device):
+        seed_generators(key, *words, device=device)
         yield
+
+
+def seed_generators(key: int, *words: int, device: torch.device = _CPU) -> None:
+    """Seed all generators that a module on the device may draw from by these numbers alone."""
+    seed = int(rng.bits(rng.streams(key, Purpose.MODULE, *words), 1)[0, 0])
+    torch.default_generator.manual_seed(seed)
+    for accelerator in _with_generator(device):
+        module = torch.get_device_module(device)
+        with module.device(accelerator):
+            module.manual_seed(seed)
+    random.seed(seed)
+    np.random.seed(seed % 2**32)  # noqa: NPY002

@@ -144,10 +144,12 @@ def _trace(module: nn.Module, host: ModuleHost, task: Task, key: int, who: str, 
         # A copy, because later operations may work in place, which a leaf forbids.
         return leaves[-1].clone()
 
-    with preserve_state(module, training=training), seeded_rng(key, RngStream.EVALUATION), torch.enable_grad():
+    few = host.train.inputs[:count]
+    seeded = seeded_rng(key, RngStream.EVALUATION, device=few.device)
+    with preserve_state(module, training=training), seeded, torch.enable_grad():
         try:
             with hooked(module, parts, note), hooked(module, names, cut):
-                logits = module(host.train.inputs[:count].clone())
+                logits = module(few.clone())
         except (RuntimeError, ValueError, TypeError, IndexError) as error:
             mode = "training" if training else "evaluation"
             hint = f"; {SEVERAL_INPUTS}" if isinstance(error, TypeError) else ""

@@ -91,8 +91,8 @@ class ModuleFamily(Protocol):
     def host(self, key: int) -> ModuleHost:
         """Return the host of a key.
 
-        Draws from torch's global generator, such as initial weights, depend on the key alone. Derive everything else
-        that differs between hosts from the key. All hosts of a family have the same layers.
+        Draws from the global generators of torch, Python and NumPy, such as initial weights, depend on the key alone.
+        Derive everything else that differs between hosts from the key. All hosts of a family have the same layers.
         """
         ...
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from simic.contracts.errors import ConfigError
-from simic.hosts.custom.forward import forked_rng, preserve_state, set_generator_states
+from simic.hosts.custom.forward import GeneratorStates, forked_rng, preserve_state, set_generator_states
 from simic.hosts.custom.interface import Loss
 
 __all__ = ["KeptPass", "cloned", "isolated_gradient"]
@@ -19,8 +19,8 @@ class KeptPass(NamedTuple):
 
     arguments: tuple[Any, ...]
     named: dict[str, Any]
-    random_states: tuple[Tensor, ...] | None
-    """States of torch's generators before the pass; kept only while a seed learns alone."""
+    random_states: GeneratorStates | None
+    """States before the pass; kept only while a seed learns alone."""
     first: int
     """Samples of the epoch before this pass."""
 
@@ -28,7 +28,7 @@ class KeptPass(NamedTuple):
 def isolated_gradient(
     module: nn.Module, kept: KeptPass, labels: Tensor, loss: Loss, parameters: Tensor, like: Tensor
 ) -> Tensor:
-    """Return the gradient [1, P] of the loss in a pass that changes neither the module nor torch's generators.
+    """Return the gradient [1, P] of the loss in a pass that changes neither the module nor the generators.
 
     The pass runs without the owner's autocast, so inputs of fewer bits get the type of ``like``, samples of which the
     module takes.

@@ -19,7 +19,7 @@ from torch.optim import Optimizer
 from simic.contracts.errors import ConfigError
 from simic.hosts.custom.attached import AttachedHost
 from simic.hosts.custom.evaluation import join
-from simic.hosts.custom.forward import RngStream, seeded_rng
+from simic.hosts.custom.forward import RngStream, forked_rng, seed_generators
 from simic.hosts.custom.host import CustomHost
 from simic.hosts.custom.inspect import layer_columns
 from simic.hosts.custom.owner_snapshot import Snapshot
@@ -121,11 +121,12 @@ def _train(host: AttachedHost, optimiser: Optimizer, assignment: SeedAssignment,
     host.begin(assignment, epoch)
     module.train()
     rows = sample_order(own, epoch)
-    for step in range(own.steps):
-        inputs, labels = batch_of(own, rows, step)
-        optimiser.zero_grad()
-        # The seeds' own passes, within the step, begin with the random numbers of this one.
-        with seeded_rng(own.key, RngStream.TRAINING, epoch, step), torch.enable_grad():
+    with forked_rng(rows.device), torch.enable_grad():
+        for step in range(own.steps):
+            inputs, labels = batch_of(own, rows, step)
+            optimiser.zero_grad()
+            # The seeds' own passes, within the step, begin with the random numbers of this one.
+            seed_generators(own.key, RngStream.TRAINING, epoch, step)
             logits = module(inputs.clone())
             host.check_batch(logits, labels)
             value = loss(logits, labels)

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from simic.hosts import rng
-from simic.hosts.custom.forward import ActiveSeed, RngStream, forward, preserve_state, seeded_rng
+from simic.hosts.custom.forward import ActiveSeed, RngStream, forked_rng, forward, preserve_state, seed_generators
 from simic.hosts.custom.host import CustomHost, norm_of
 from simic.hosts.interfaces import Blueprint, Site
 from simic.hosts.rng import Purpose
@@ -64,16 +64,17 @@ def train_host(host: CustomHost, seeds: Sequence[SeedState], epoch: int) -> Epoc
     """Train the host and its seeds in place; each seed accumulates its gradient norm and health."""
     rows = sample_order(host, epoch)
     logits, layers = [], np.zeros(len(host.layout.hooks))
-    for step in range(host.steps):
-        inputs, labels = batch_of(host, rows, step)
-        drawn, gradients = _host_gradients(host, seeds, epoch, step, inputs, labels)
-        alone = {
-            id(seed): _isolated_gradient(host, seeds, seed, epoch, step, inputs, labels)
-            for seed in seeds
-            if not seed.is_active and seed.learns
-        }
-        layers += _sgd_step(host, seeds, gradients, alone)
-        logits.append(drawn)
+    with forked_rng(rows.device):
+        for step in range(host.steps):
+            inputs, labels = batch_of(host, rows, step)
+            drawn, gradients = _host_gradients(host, seeds, epoch, step, inputs, labels)
+            alone = {
+                id(seed): _isolated_gradient(host, seeds, seed, epoch, step, inputs, labels)
+                for seed in seeds
+                if not seed.is_active and seed.learns
+            }
+            layers += _sgd_step(host, seeds, gradients, alone)
+            logits.append(drawn)
     likelihood, hits = host.task.score(torch.cat(logits), host.spec.train.labels[rows])
     return EpochRecord(float(-likelihood.mean()), float(hits.mean()), (layers / host.steps).tolist())
 
@@ -81,7 +82,8 @@ def train_host(host: CustomHost, seeds: Sequence[SeedState], epoch: int) -> Epoc
 def probe_seed(host: CustomHost, seeds: Sequence[SeedState], seed: SeedState, epoch: int) -> float:
     """Return the gradient norm of one incubating seed on the epoch's first batch; changes nothing."""
     inputs, labels = batch_of(host, sample_order(host, epoch), 0)
-    return norm_of(_isolated_gradient(host, seeds, seed, epoch, 0, inputs, labels))
+    with forked_rng(inputs.device):
+        return norm_of(_isolated_gradient(host, seeds, seed, epoch, 0, inputs, labels))
 
 
 def sample_order(host: CustomHost, epoch: int) -> Tensor:
@@ -106,11 +108,15 @@ def _noise(host: CustomHost, seed: SeedState, epoch: int, step: int) -> Tensor |
 def _host_gradients(
     host: CustomHost, seeds: Sequence[SeedState], epoch: int, step: int, inputs: Tensor, labels: Tensor
 ) -> tuple[Tensor, list[Tensor]]:
-    """Return logits [B, C], and gradients of the host's parameters, then of its active seeds."""
+    """Return logits [B, C], and gradients of the host's parameters, then of its active seeds.
+
+    All passes seed the generators, which their callers restore.
+    """
     active = [seed for seed in seeds if seed.is_active]
     leaves = [*host.trained.values(), *(seed.parameters for seed in active if seed.learns)]
     host.module.train()
-    with seeded_rng(host.key, RngStream.TRAINING, epoch, step), torch.enable_grad():
+    seed_generators(host.key, RngStream.TRAINING, epoch, step)
+    with torch.enable_grad():
         grown = {seed.slot: seed.grown(_noise(host, seed, epoch, step)) for seed in active}
         logits = forward(host.module, host.layout.hooks, inputs.clone(), grown)
         gradients = torch.autograd.grad(host.loss(logits, labels), leaves, allow_unused=True)
@@ -126,11 +132,8 @@ def _isolated_gradient(
     Inputs are copied for every pass, because a module may change them in place. The module draws the same random
     numbers as in the host's own pass of this step.
     """
-    with (
-        preserve_state(host.module, training=True),
-        seeded_rng(host.key, RngStream.TRAINING, epoch, step),
-        torch.enable_grad(),
-    ):
+    seed_generators(host.key, RngStream.TRAINING, epoch, step)
+    with preserve_state(host.module, training=True), torch.enable_grad():
         grown = {other.slot: other.grown(_noise(host, other, epoch, step)) for other in seeds if other.is_active}
         grown[seed.slot] = seed.grown(_noise(host, seed, epoch, step), is_alone=True)
         logits = forward(host.module, host.layout.hooks, inputs.clone(), grown)

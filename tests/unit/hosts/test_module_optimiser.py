@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import random
 from dataclasses import replace
 from typing import Any
 
@@ -10,8 +11,8 @@ import numpy as np
 import pytest
 import torch
 from support.builders.ensembles import waits
-from support.fakes.custom_hosts import ToyFamily, grown_modules, install
-from torch import nn
+from support.fakes.custom_hosts import Toy, ToyFamily, grown_modules, install
+from torch import Tensor, nn
 from torch.nn.utils import clip_grad_norm_
 
 import simic
@@ -144,3 +145,25 @@ def test_an_optimiser_that_cannot_train_seeds_is_refused(monkeypatch: pytest.Mon
     refused("a torch.optim.Optimizer, found list", optimizer=lambda module: list(module.parameters()))
     refused("learning_rate 0.1 and momentum 0.9 beside an optimizer", learning_rate=0.1)
     refused("widening seeds learn with SGD only", "widen")
+
+
+class Drawing(Toy):
+    """Draws from Python's and NumPy's generators, as stochastic depth does."""
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        noise = random.random() + np.random.random()  # noqa: NPY002, S311
+        return super().forward(inputs) * (1.0 + 0.1 * noise)
+
+
+@pytest.mark.parametrize("optimizer", [None, adamw])
+def test_what_a_module_draws_depends_on_its_key_alone(monkeypatch: pytest.MonkeyPatch, optimizer: Any) -> None:
+    install(monkeypatch, {"toy": ToyFamily(Drawing, optimizer=optimizer)})
+    before = random.getstate(), np.random.get_state()[1].tolist()  # noqa: NPY002
+    ends = []
+    for _ in range(2):
+        hosts = grown_modules([KEY, 4], horizon=4)
+        for _ in range(3):
+            outcome = hosts.step(waits(2))
+        ends.append(outcome.validation_loss_after.tolist())
+        assert (random.getstate(), np.random.get_state()[1].tolist()) == before  # noqa: NPY002
+    assert ends[0] == ends[1]
