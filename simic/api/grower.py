@@ -20,6 +20,7 @@ from torch.optim import Optimizer
 
 from simic.api.grower_arguments import (
     Data,
+    Joined,
     Rules,
     identity_of,
     joined,
@@ -54,7 +55,7 @@ from simic.contracts.names import CHAMPION
 from simic.contracts.settings.run import WorldConfig
 from simic.contracts.state import HardwareContext, SystemState
 from simic.hosts.blueprints import STANDARD
-from simic.hosts.custom import Layer, ModuleHost, Samples
+from simic.hosts.custom import Layer, ModuleHost
 from simic.hosts.custom.attached import LOST, AttachedHost
 from simic.hosts.custom.inspect import LogitsError
 from simic.hosts.custom.plain import append_seed, plain_seed
@@ -186,14 +187,15 @@ class Grower:
         try:
             with self._own_passes():
                 with self._processes.together():
-                    own = self._samples(validation)
+                    own, chunk = self._samples(validation)
                     task = task_of(own.labels, "validation", loss)
                     if is_first and task.kind is Kind.NUMBERS:
                         warn_of_one_hot(own.labels)
                     self._loss = loss or task.loss
                     layers = tuple(layers_of(module, slots, head, own.inputs))
-                    last = own if test is None else self._samples(test)
-                    spec = ModuleHost(module, layers, own, own, last, loss=loss, logits=logits)
+                    last = own if test is None else self._samples(test).samples
+                    few = min(chunk, ModuleHost.batch)
+                    spec = ModuleHost(module, layers, own, own, last, batch=few, loss=loss, logits=logits)
                     self._reports = GrowerReports(report_to if is_first else None)
                     self._decider = decider_of(
                         policy if is_first else "wait", identity, layers, home, trusted_keys, out_of_range
@@ -205,6 +207,7 @@ class Grower:
                         self._plain_loss,
                         offered_blueprints(chosen.blueprints),
                         has_test=test is not None,
+                        chunk=chunk,
                         who=f"model {name!r}",
                     )
                 self._processes.check_equal((epochs, name, seed, seeds_max, tuple(blueprints), layers, world.rules))
@@ -259,6 +262,12 @@ class Grower:
             return self._loss(logits, labels)
         self._host.check_batch(logits, labels)
         value = self._loss(logits, labels)
+        if not isinstance(value, Tensor) or value.dim():
+            found = f"{tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
+            raise ConfigError(
+                f"loss: expected a tensor of one number, such as the mean over the batch, found {found}; give "
+                "reduction='mean'"
+            )
         self._host.note(logits, labels, value)
         return value
 
@@ -411,9 +420,9 @@ class Grower:
         self._host.begin(self._ensemble.begin_epoch(decisions.actions), epoch)
         return Decision(epoch, observations, masks, decisions, outside)
 
-    def _samples(self, data: Data) -> Samples:
+    def _samples(self, data: Data) -> Joined:
         device = next((parameter.device for parameter in self.model.parameters()), torch.device("cpu"))
-        return Samples(*joined(data, device))
+        return joined(data, device)
 
     @contextmanager
     def _own_passes(self) -> Iterator[None]:

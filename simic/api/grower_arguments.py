@@ -17,13 +17,15 @@ from simic.contracts.base import Contract
 from simic.contracts.errors import ConfigError, DatasetError
 from simic.contracts.settings.lifecycle import GovernorConfig, LifecycleConfig
 from simic.contracts.state import HostIdentity, LayerKind
-from simic.hosts.custom import Layer
+from simic.hosts.custom import Layer, Samples
 from simic.hosts.custom.forward import forked_rng
+from simic.hosts.custom.host import MOST_SAMPLES
 from simic.hosts.custom.run_order import SEVERAL_INPUTS, last_leaf, run_order
 from simic.hosts.plugins import blueprint_names
 
 __all__ = [
     "Data",
+    "Joined",
     "Rules",
     "identity_of",
     "joined",
@@ -74,8 +76,18 @@ def _settings(kind: type[T], what: str, given: Rules) -> T:
         raise ConfigError(f"{name}: {problem['msg']}; found {given!r}; settings of {what}: {known}") from error
 
 
-def joined(data: Data, device: torch.device) -> tuple[Tensor, Tensor]:
+class Joined(NamedTuple):
+    """All samples on one device."""
+
+    samples: Samples
+    chunk: int
+    """Most samples for a pass."""
+
+
+def joined(data: Data, device: torch.device) -> Joined:
     """Return inputs and labels of all batches on a device; a loader's random numbers are not the caller's.
+
+    A pass gets no more samples than the largest batch has, which may be all that the memory has room for, but two.
 
     Raises:
         ConfigError: for anything but two tensors or batches of two.
@@ -83,12 +95,15 @@ def joined(data: Data, device: torch.device) -> tuple[Tensor, Tensor]:
     """
     if isinstance(data, (tuple, list)) and len(data) == 2 and all(isinstance(element, Tensor) for element in data):
         inputs, labels = cast(tuple[Tensor, Tensor], tuple(data))
+        chunk = MOST_SAMPLES
     else:
-        inputs, labels = (torch.cat(parts) for parts in zip(*_batches(data, device), strict=True))
+        batches = _batches(data, device)
+        inputs, labels = (torch.cat(parts) for parts in zip(*batches, strict=True))
+        chunk = min(MOST_SAMPLES, max(2, *(len(few) for few, _ in batches)))
     if labels.dtype in _SHORT_INTEGERS:
         found = f"{labels.dtype} {list(labels.shape)}"
         raise DatasetError(f"labels: expected int64 for classes or float32 for numbers, found {found}; convert them")
-    return inputs.to(device), labels.to(device)
+    return Joined(Samples(inputs.to(device), labels.to(device)), chunk)
 
 
 def warn_of_one_hot(labels: Tensor) -> None:

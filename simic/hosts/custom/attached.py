@@ -26,7 +26,7 @@ from simic.hosts.custom.checks import check_labels, check_layers, check_samples
 from simic.hosts.custom.epoch_sums import EpochSums
 from simic.hosts.custom.evaluation import measure
 from simic.hosts.custom.forward import ActiveSeed, LayerHook, check_output, generator_states, grow_output
-from simic.hosts.custom.host import CustomHost, norm_of
+from simic.hosts.custom.host import MOST_SAMPLES, CustomHost, norm_of
 from simic.hosts.custom.inspect import inspect_module, layer_columns
 from simic.hosts.custom.interface import Loss, ModuleHost
 from simic.hosts.custom.isolated import KeptPass, cloned, isolated_gradient
@@ -65,10 +65,12 @@ class AttachedHost:
         *,
         has_test: bool,
         who: str,
+        chunk: int = MOST_SAMPLES,
     ) -> None:
         """Inspect the module of ``spec``, which stays the one that is trained, and attach to it.
 
-        ``spec.train`` is only used for the dry run and for the probe of a seed before the first batch.
+        ``spec.train`` is only used for the dry run and for the probe of a seed before the first batch. Measurements
+        take ``chunk`` samples at a time.
 
         Raises:
             ConfigError: if the layers, the module or the optimiser cannot be used.
@@ -83,7 +85,7 @@ class AttachedHost:
         check_labels({"validation": spec.validation, "test": spec.test}, layout.topology.classes, who)
         slots = [hook.name for hook in layout.hooks if hook.slot is not None]
         check_replaceable(spec.module, slots, spec.train.inputs[: spec.batch], who)
-        self.host = CustomHost(key, spec, spec.module, layout, {})
+        self.host = CustomHost(key, spec, spec.module, layout, {}, chunk)
         self.topology, self.blueprints = layout.topology, blueprints
         self._task = self.host.task
         self._loss, self._optimiser, self._has_test, self._who = loss, optimiser, has_test, who

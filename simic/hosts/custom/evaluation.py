@@ -27,9 +27,6 @@ from simic.hosts.interfaces import DataSplit, Measurement
 
 __all__ = ["join", "measure"]
 
-_CHUNK = 256
-"""Samples per pass, so that large sets fit into memory."""
-
 
 def measure(host: CustomHost, seeds: Mapping[int, ActiveSeed], part: DataSplit, *, leave_one_out: bool) -> Measurement:
     """Measure one host with its active ``seeds`` by slot; the host is not changed."""
@@ -122,6 +119,19 @@ def _logits(host: CustomHost, seeds: Mapping[int, ActiveSeed], part: DataSplit, 
     with seeded_rng(host.key, RngStream.EVALUATION, part, device=inputs.device):
         pieces = [
             forward(host.module, host.layout.hooks, piece.clone(), seeds, recorder)
-            for piece in torch.split(inputs, _CHUNK)
+            for piece in _pieces(inputs, host.chunk)
         ]
     return torch.cat(pieces).cpu()
+
+
+def _pieces(inputs: Tensor, size: int) -> tuple[Tensor, ...]:
+    """Return the samples in pieces of one size and a rest; a single one is part of the piece before it.
+
+    Many modules take the axis of the samples away from a single one, as ``squeeze`` does.
+    """
+    sizes, rest = [size] * (len(inputs) // size), len(inputs) % size
+    if rest == 1 and sizes:
+        sizes[-1] += 1
+    elif rest:
+        sizes.append(rest)
+    return torch.split(inputs, sizes)

@@ -21,7 +21,11 @@ from simic.hosts.custom.optimiser_state import describe
 from simic.hosts.custom.tasks import Task, task_of
 from simic.hosts.interfaces import DataSplit
 
-__all__ = ["CustomHost", "HostState", "build_host", "norm_of", "optimiser_of"]
+__all__ = ["MOST_SAMPLES", "CustomHost", "HostState", "build_host", "norm_of", "optimiser_of"]
+
+
+MOST_SAMPLES = 256
+"""Samples of a measurement's pass, so that large sets fit into memory."""
 
 
 class HostState(NamedTuple):
@@ -43,6 +47,8 @@ class CustomHost:
     layout: ModuleLayout
     momentum: dict[str, Tensor]
     """By parameter, scaled by the learning rate."""
+    chunk: int = MOST_SAMPLES
+    """Samples of a measurement's pass."""
 
     @property
     def trained(self) -> dict[str, nn.Parameter]:

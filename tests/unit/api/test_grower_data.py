@@ -99,3 +99,50 @@ def test_numbers_that_look_like_classes_are_named(
     with caplog.at_level(logging.WARNING, logger="simic.api"):
         simic.Grower(model, optimizer, slots=["1"], validation=(X, labels), epochs=4, policy="wait")
     assert ["labels.argmax(1)" in record.message for record in caplog.records] == [True] * is_warned
+
+
+class Squeezed(nn.Module):
+    """Gives numbers [B], and of a single sample a number; notes how many samples a pass has."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.head = nn.Sequential(nn.Linear(3, 4), nn.ReLU()), nn.Linear(4, 1)
+        self.sizes: list[int] = []
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.sizes.append(len(x))
+        numbers: Tensor = self.head(self.body(x)).squeeze()
+        return numbers
+
+
+@pytest.mark.parametrize(
+    ("samples", "batch", "sizes"),
+    [
+        (300, None, [256, 44]),
+        (257, None, [257]),
+        (513, None, [256, 257]),
+        (512, None, [256, 256]),
+        (12, 5, [5, 5, 2]),
+        (13, 4, [4, 4, 5]),
+    ],
+)
+def test_a_measurement_leaves_no_sample_alone_and_makes_no_larger_pass_than_a_loader(
+    samples: int, batch: int | None, sizes: list[int]
+) -> None:
+    inputs = torch.randn(samples, 3)
+    data: Any = (inputs, inputs[:, 0])
+    model = Squeezed()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    validation = data if batch is None else DataLoader(TensorDataset(*data), batch_size=batch)
+    simic.Grower(model, optimizer, slots=["body"], validation=validation, epochs=4, policy="wait")
+    assert model.sizes[-len(sizes) :] == sizes
+    assert max(model.sizes[: -len(sizes)]) <= (batch or 32)
+
+
+def test_single_samples_of_a_loader_are_measured_together() -> None:
+    """A pass of one sample in training mode has no batch statistics."""
+    model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 2))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    data = DataLoader(TensorDataset(X, Y), batch_size=1)
+    grower = simic.Grower(model, optimizer, slots=["1"], validation=data, epochs=4, policy="wait")
+    assert grower.state.validation_loss

@@ -106,3 +106,14 @@ def test_a_function_logits_that_meets_a_tensor_is_named_in_the_error() -> None:
 
     with pytest.raises(simic.ConfigError, match=r"float32 numbers .* found [^;]*$"):
         grow(Pair(*model), slots=["1"], validation=(INPUTS, INPUTS[:, 0]), logits=lambda output: output["out"])
+
+
+@pytest.mark.parametrize("loss", [nn.CrossEntropyLoss(reduction="none"), lambda *_: 0.5])
+def test_a_loss_of_more_than_one_number_is_refused(loss: Any) -> None:
+    model = Net()
+    grower, _ = grow(model, loss=loss)
+    model.train()
+    with pytest.raises(simic.ConfigError, match=r"loss: expected a tensor of one number, such as the mean .*, found"):
+        grower.loss(model(INPUTS), LABELS)
+    with torch.no_grad():
+        grower.loss(model(INPUTS), LABELS)
