@@ -125,7 +125,8 @@ class Grower:
         """Attach to a model that maps one tensor [B, ...] to logits, and take the first decision.
 
         Labels tell the task: classes int64 [n], with logits [B, C]; classes of positions int64 [n, T], with logits
-        [B, T, C] and -100 where no class counts; or numbers float32 [n, ...], with outputs of their shape.
+        [B, T, C] and -100 where no class counts; or numbers float32 [n, ...], with outputs of their shape. If these are
+        0 and 1, and ``loss`` is torch's binary cross-entropy of logits, they are two classes.
 
         Samples are moved to the device of the model. If several processes train it, each makes a Grower with the same
         arguments and calls its methods together with the others; the first one loads the policy and reports.
@@ -145,7 +146,7 @@ class Grower:
             test: Samples for the test accuracy in the last report; nothing else reads them.
             head: Name of the layer that gives the logits; by default the last submodule with parameters that runs.
             loss: Function of logits and labels, a mean over the batch; by default the cross-entropy, or the mean
-                squared error if labels are numbers.
+                squared error if labels are numbers. With another one of numbers, the governor judges no loss.
             logits: Function that takes the logits out of an output that is no tensor, as ``lambda out: out.logits``.
             blueprints: Blueprints that may grow; one that does not suit every slot is left out, widening ones too.
             seeds_max: Most seeds that live or are kept; with 1, no further seed begins once one is kept.
@@ -317,9 +318,10 @@ class Grower:
         """Return the model with every kept seed as a plain module behind its layer, and detach from it.
 
         Layers with a kept seed become a ``torch.nn.Sequential`` of layer and seed. Seeds that were not fossilised are
-        removed, and so are those that act in training only. The parameters of kept seeds stay in the optimiser. Growing
-        is over then, also if epochs are left; a second call does not change the model. Before the last epoch, the
-        reports of the episode get no end, because its outcome is unknown, and curation leaves the episode out.
+        removed, and so are those that act in training only. The parameters of kept seeds stay in the optimiser, in the
+        order of the model. Growing is over then, also if epochs are left; a second call does not change the model.
+        Before the last epoch, the reports of the episode get no end, because its outcome is unknown, and curation
+        leaves the episode out.
 
         Raises:
             ConfigError: if a kept seed of a blueprint of your own cannot become a plain module; nothing has changed.

@@ -60,14 +60,14 @@ def flat(model: nn.Module) -> Optimizer:
 
 def grouped(model: nn.Module) -> Optimizer:
     """Weights decay and biases do not, as is usual."""
-    parts = [one for one in model.parameters() if one.dim() > 1], [one for one in model.parameters() if one.dim() < 2]
-    return torch.optim.AdamW([{"params": parts[0]}, {"params": parts[1], "weight_decay": 0.0}], lr=0.01)
+    weights, biases = ([part for part in model.parameters() if part.dim() == axes] for axes in (2, 1))
+    return torch.optim.AdamW([{"params": weights}, {"params": biases, "weight_decay": 0.0}], lr=0.01)
 
 
 def turned(model: nn.Module) -> Optimizer:
     """The last layers come first."""
     layers = list(model.children())[::-1]
-    return torch.optim.AdamW([one for layer in layers for one in layer.parameters()], lr=0.01)
+    return torch.optim.AdamW([parameter for layer in layers for parameter in layer.parameters()], lr=0.01)
 
 
 def with_another(model: nn.Module) -> Optimizer:
@@ -99,10 +99,10 @@ def test_a_new_optimiser_of_the_saved_network_loads_the_state(
         assert mine.shape == theirs.shape
         if mine in optimizer.state:
             assert torch.equal(optimizer.state[mine]["exp_avg"], again.state[theirs]["exp_avg"])
-    for module, one in ((network, optimizer), (saved["network"], again)):
-        one.zero_grad()
+    for module, optimiser in ((network, optimizer), (saved["network"], again)):
+        optimiser.zero_grad()
         cross_entropy(module(INPUTS), LABELS).backward()
-        one.step()
+        optimiser.step()
     assert all(torch.equal(*pair) for pair in zip(network.parameters(), saved["network"].parameters(), strict=True))
 
 
@@ -123,7 +123,7 @@ def test_a_finished_grower_holds_no_copy_of_model_optimiser_and_batches(
         train_epoch(grower, optimizer)
         grower.loss(model(INPUTS), LABELS).backward()
     host = grower._host
-    states = [one for state in host._snapshot.optimiser.values() for one in state.values()]
+    states = [value for state in host._snapshot.optimiser.values() for value in state.values()]
     copies = weakref.WeakSet([*(host._snapshot.tensors or {}).values(), *states])
     del states
     assert len(copies) > 10

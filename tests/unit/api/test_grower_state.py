@@ -76,13 +76,13 @@ def test_a_damaged_state_leaves_the_grower_as_it_was(
 
 def check_refused(grower: simic.Grower, optimizer: Optimizer, state: Any, good: dict[str, Any]) -> None:
     growth, seed, observed = grower.growth, seed_of(grower.model), grower.state
-    members = [id(one) for group in optimizer.param_groups for one in group["params"]]
+    members = [id(member) for group in optimizer.param_groups for member in group["params"]]
     with pytest.raises(simic.ContractError, match="state"):
         grower.load_state_dict(state)
     assert grower.growth == growth
     assert grower.state == observed
     assert torch.equal(seed_of(grower.model), seed)
-    assert [id(one) for group in optimizer.param_groups for one in group["params"]] == members
+    assert [id(member) for group in optimizer.param_groups for member in group["params"]] == members
     assert str(grower.state_dict()) == str(good)
     train(grower, optimizer, 1)
 

@@ -94,10 +94,10 @@ def test_a_seed_that_its_owner_freezes_has_no_gradient(steer: Callable[[Any], No
     train(grower, optimizer, 5 if advances else 3)
     model.requires_grad_(False)
     model.head.requires_grad_(True)
-    before = {name: one.clone() for name, one in model.named_parameters()}
+    before = {name: parameter.clone() for name, parameter in model.named_parameters()}
     train(grower, optimizer, 1)
     assert grower.state.slots[0].gradient_norm == 0.0
-    moved = {name for name, one in model.named_parameters() if not torch.equal(one, before[name])}
+    moved = {name for name, parameter in model.named_parameters() if not torch.equal(parameter, before[name])}
     assert moved == {"head.weight", "head.bias"}
     assert f"{SEED_PREFIX}0" in before
 
@@ -199,4 +199,4 @@ def test_a_loss_that_its_owner_keeps_holds_no_inputs(steer: Callable[[Any], None
         losses[-1].backward()
         inputs.append(weakref.ref(grower._host._step.batches[0][0].arguments[0]))
         optimizer.step()
-    assert [one() is None for one in inputs] == [True, False], "the latest batch is kept for a probe"
+    assert [kept() is None for kept in inputs] == [True, False], "the latest batch is kept for a probe"
