@@ -22,7 +22,8 @@ class Attention(Blueprint):
     Scaled dot-product attention (Vaswani et al. 2017, arXiv:1706.03762, section 3.2). A penalty linear in the distance
     (Press et al. 2022, arXiv:2108.12409) tells places apart; its slopes s are learned, one towards the past and one
     towards the future. It is not causal: in a host that reads from left to right, earlier places see later ones. That
-    is harmless where, as in the shipped hosts, the label lies outside of the sequence.
+    is harmless where, as in the shipped hosts, the label lies outside of the sequence. Elsewhere a Grower leaves it
+    out.
     """
 
     def suits(self, site: Site, /) -> bool:
@@ -42,7 +43,8 @@ class Attention(Blueprint):
         read, out, past, future = split(parameters, _sizes(width), dim=1)
         query, key, value = project(h, read.view(-1, width, 3 * units)).chunk(3, dim=3)
         scores = _per_sample(query, key.transpose(2, 3)) * units**-0.5
-        ahead = torch.arange(places) - torch.arange(places).unsqueeze(1)
+        order = torch.arange(places, device=h.device)
+        ahead = order - order.unsqueeze(1)
         scores = scores - per_seed(past, h) * (-ahead).clamp(min=0) - per_seed(future, h) * ahead.clamp(min=0)
         return project(_per_sample(scores.softmax(dim=3), value), out.view(-1, units, width))
 

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from simic.contracts.errors import ConfigError
 from simic.hosts import rng
 from simic.hosts.blueprint_checks import change_of
+from simic.hosts.custom.autocast import without_autocast
 from simic.hosts.custom.readers import Attachment
 from simic.hosts.interfaces import Blueprint, Site
 from simic.hosts.rng import Purpose
@@ -123,13 +124,18 @@ def check_output(hook: LayerHook, output: Any, samples: int) -> None:
 
 
 def grow_output(hook: LayerHook, seed: ActiveSeed, output: Tensor, observer: LayerObserver | None = None) -> Tensor:
-    """Return a layer's output [B, ...] with a seed's change, scaled by alpha; the seed is not a widening one."""
-    h = _features_last(output, hook.axis)
-    change = change_of(seed.blueprint.operator, h, seed.blueprint.delta(seed.parameters, h, seed.noise))
-    change = change * seed.alpha
-    if observer is not None and hook.slot is not None:
-        observer.change(hook.slot, change, h)
-    return (h + change).squeeze(0).movedim(-1, hook.axis).contiguous()
+    """Return a layer's output [B, ...] with a seed's change, scaled by alpha; the seed is not a widening one.
+
+    The seed computes in the type of its parameters, also within ``torch.autocast``: a blueprint need not know which
+    operations lose digits or overflow in 16 bits.
+    """
+    with without_autocast(output.device):
+        h = _features_last(output, hook.axis).to(seed.parameters.dtype)
+        change = change_of(seed.blueprint.operator, h, seed.blueprint.delta(seed.parameters, h, seed.noise))
+        change = change * seed.alpha
+        if observer is not None and hook.slot is not None:
+            observer.change(hook.slot, change, h)
+        return (h + change).squeeze(0).movedim(-1, hook.axis).contiguous().to(output.dtype)
 
 
 @contextmanager
@@ -146,10 +152,11 @@ def widened(
     handles = []
 
     def read(hook: LayerHook, seed: ActiveSeed, _module: nn.Module, arguments: tuple[Any, ...]) -> None:
-        # A copy, because the layer may work in place on its input.
-        x = arguments[0].clone().movedim(hook.input_axis, -1).contiguous()
-        for index, addition in enumerate(seed.blueprint.additions(seed.parameters[0], x, hook.site)):
-            waiting[hook.slot or 0, index] = addition * seed.alpha
+        with without_autocast(arguments[0].device):
+            # A copy, because the layer may work in place on its input.
+            x = arguments[0].clone().movedim(hook.input_axis, -1).contiguous().to(seed.parameters.dtype)
+            for index, addition in enumerate(seed.blueprint.additions(seed.parameters[0], x, hook.site)):
+                waiting[hook.slot or 0, index] = addition * seed.alpha
 
     def add(slot: int, index: int, place: Attachment, _module: nn.Module, _arguments: Any, output: Tensor) -> Tensor:
         addition = waiting.pop((slot, index), None)
@@ -158,7 +165,7 @@ def widened(
             raise ConfigError(f"{place.name!r}: it does not read the layer as in the dry run, so no seed can widen it")
         if observer is not None:
             observer.change(slot, addition.unsqueeze(0), h.unsqueeze(0))
-        return output + addition.movedim(-1, place.axis)
+        return output + addition.movedim(-1, place.axis).to(output.dtype)
 
     try:
         for hook in hooks:

@@ -1,6 +1,7 @@
 """Plain modules of grown networks: a kept seed as a graph of tensor operations, behind the layer in whose slot it grew.
 
 Such a module needs no package but PyTorch: it can be copied, trained, saved as a state dict or whole, and exported.
+It computes in the type and on the device of its parameters, also within ``torch.autocast``, as a seed does that grows.
 """
 
 from __future__ import annotations
@@ -14,10 +15,13 @@ from torch import Tensor, fx, nn
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from simic.contracts.errors import ConfigError
+from simic.hosts.custom.autocast import without_autocast
 from simic.hosts.custom.forward import ActiveSeed, LayerHook, forked_rng, grow_output, preserve_state
 from simic.hosts.interfaces import Blueprint
 
 __all__ = ["append_seed", "check_replaceable", "plain_seed"]
+
+_ATEN = torch.ops.aten
 
 
 def plain_seed(blueprint: Blueprint, parameters: nn.Parameter, alpha: float, hook: LayerHook) -> fx.GraphModule:
@@ -38,9 +42,10 @@ def plain_seed(blueprint: Blueprint, parameters: nn.Parameter, alpha: float, hoo
         example = torch.zeros(_traced_samples([*shape, *parameters.shape]), *shape, device=device)
         few = torch.linspace(-2.0, 2.0, 3 * prod(shape), device=device).view(3, *shape)
         turned = few.transpose(0, -1).contiguous().transpose(0, -1)
-        module = _traced(grow, parameters, example)
-        with torch.no_grad():
-            torch.testing.assert_close(module(turned), grow(parameters, turned), equal_nan=True)
+        with without_autocast(device):
+            module = _traced(grow, parameters, example)
+            with torch.no_grad():
+                torch.testing.assert_close(module(turned), grow(parameters, turned), equal_nan=True)
     except (RuntimeError, AssertionError) as error:
         cause = str(error).partition("\n")[0].rstrip(".!")
         raise ConfigError(
@@ -62,16 +67,22 @@ def _traced_samples(sizes: Sequence[int]) -> int:
 
 def _traced(grow: Callable[[Tensor, Tensor], Tensor], parameters: nn.Parameter, example: Tensor) -> fx.GraphModule:
     """Return ``grow`` as a graph of the layer's output, with ``parameters`` as its ``weight``."""
-    module = make_fx(grow, tracing_mode="symbolic", _allow_non_fake_inputs=True)(parameters.detach(), example)
+    trace = make_fx(grow, _IN_PLACE, tracing_mode="symbolic", _allow_non_fake_inputs=True)
+    module = trace(parameters.detach(), example)
     module.register_parameter("weight", parameters)
     weight, output = (node for node in module.graph.nodes if node.op == "placeholder")
     with module.graph.inserting_before(weight):
-        weight.replace_all_uses_with(module.graph.get_attr("weight"))
+        own = module.graph.get_attr("weight")
+    weight.replace_all_uses_with(own)
     with module.graph.inserting_after(output):
         # The graph holds views that fit the strides of the example, and not those of a transposed output.
-        same = module.graph.call_function(torch.ops.aten.contiguous.default, (output,))
-    output.replace_all_uses_with(same, delete_user_cb=lambda user: user is not same)
+        h = same = module.graph.call_function(_ATEN.contiguous.default, (output,))
+    if own.users:  # a seed without parameters has no type of its own
+        with module.graph.inserting_after(same):
+            h = module.graph.call_function(_ATEN.type_as.default, (same, own))
+    output.replace_all_uses_with(h, delete_user_cb=lambda user: user is not same)
     module.graph.erase_node(weight)
+    _keep_type_and_device(module.graph, output, h)
     module.graph.eliminate_dead_code()
     # A graph of its own, because torch.load traces a module again with the tracer of its graph, and that of make_fx
     # fails in a process that has not traced.
@@ -82,6 +93,55 @@ def _traced(grow: Callable[[Tensor, Tensor], Tensor], parameters: nn.Parameter, 
         node.type = None
         node.meta.clear()
     return fx.GraphModule(module, graph, class_name="KeptSeed")
+
+
+def _keep_type_and_device(graph: fx.Graph, output: fx.Node, h: fx.Node) -> None:
+    """Let a graph give the type of the layer's output, and compute in the type and on the device of ``h``."""
+    with graph.inserting_after(h):
+        device = graph.call_function(getattr, (h, "device"))
+    for node in list(graph.nodes):
+        if node.kwargs.get("device") is not None:
+            node.update_kwarg("device", device)
+        if node.target in _CAST:
+            with graph.inserting_after(node):
+                same = graph.call_function(_ATEN.type_as.default, (node, h))
+            node.replace_all_uses_with(same, delete_user_cb=lambda user, same=same: user is not same)
+    (last,) = graph.find_nodes(op="output")
+    with graph.inserting_before(last):
+        last.args = (graph.call_function(_ATEN.type_as.default, (last.args[0], output)),)
+
+
+def _mm(left: Tensor, right: Tensor) -> Tensor:
+    return left.new_empty(left.shape[0], right.shape[1]).addmm_(left, right, beta=0)
+
+
+def _bmm(left: Tensor, right: Tensor) -> Tensor:
+    return left.new_empty(left.shape[0], left.shape[1], right.shape[2]).baddbmm_(left, right, beta=0)
+
+
+def _addmm(onto: Tensor, left: Tensor, right: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
+    return _copy(onto, left.shape[0], right.shape[1]).addmm_(left, right, beta=beta, alpha=alpha)
+
+
+def _baddbmm(onto: Tensor, left: Tensor, right: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
+    shape = left.shape[0], left.shape[1], right.shape[2]
+    return _copy(onto, *shape).baddbmm_(left, right, beta=beta, alpha=alpha)
+
+
+def _copy(onto: Tensor, *shape: int) -> Tensor:
+    return onto.expand(shape).clone(memory_format=torch.contiguous_format)
+
+
+_IN_PLACE: dict[torch._ops.OpOverload, Callable[..., Tensor]] = {
+    _ATEN.mm.default: _mm,
+    _ATEN.bmm.default: _bmm,
+    _ATEN.addmm.default: _addmm,
+    _ATEN.baddbmm.default: _baddbmm,
+}
+"""Matrix products that write into a tensor of their own, which autocast leaves in the type of that tensor. A graph
+cannot disable autocast: it has no ``with``."""
+_CAST = (_ATEN.convolution.default, _ATEN.mv.default, _ATEN.addmv.default, _ATEN.addr.default, _ATEN.addbmm.default)
+"""Operations without such a form; their results are cast back, because products in place mix no types."""
 
 
 def append_seed(network: nn.Module, layer: str, seed: nn.Module) -> None:

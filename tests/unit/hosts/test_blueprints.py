@@ -88,6 +88,13 @@ def test_seeds_do_not_see_each_other(name: str, site: Site) -> None:
         assert torch.equal(alone[0], together[row])
 
 
+@pytest.mark.parametrize(("name", "site"), GROWING, ids=str)
+def test_a_seed_computes_on_the_device_of_its_state(name: str, site: Site) -> None:
+    blueprint, parameters, h = _born(name, site)
+    delta = blueprint.delta(parameters.to("meta"), h.to("meta"), None)
+    assert (delta.device.type, delta.shape) == ("meta", h.shape)
+
+
 def test_convolutions_grow_on_maps_attention_on_sequences_and_widening_seeds_where_readers_are_known() -> None:
     grown = {name: [site for other, site in GROWING if other == name] for name in blueprint_names()}
     maps = [site for site in SITES if len(site.space) == 2]

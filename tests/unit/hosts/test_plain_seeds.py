@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import subprocess
 import sys
 from math import prod
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import conv1d, linear
 
 from simic.contracts.errors import ConfigError
 from simic.hosts.custom.forward import ActiveSeed, LayerHook, grow_output
@@ -55,6 +57,69 @@ def test_a_plain_seed_computes_and_learns_as_the_grown_one(name: str, where: str
                 (mine,) = torch.autograd.grad(found.square().sum(), plain.weight)
                 torch.testing.assert_close(mine, theirs)
     assert "simic" not in plain.code
+
+
+@pytest.mark.parametrize(("name", "where"), CASES)
+def test_a_plain_seed_keeps_to_the_type_and_device_of_its_parameters(name: str, where: str) -> None:
+    """Under autocast it computes in float32, where squares of large states do not overflow; other types are cast."""
+    blueprint, hook = load_blueprint(name), place(where)
+    chance = torch.Generator().manual_seed(0)
+    values = 0.3 * torch.randn(1, blueprint.parameters(hook.site), generator=chance)
+    plain = plain_seed(blueprint, nn.Parameter(values), 0.7, hook)
+    x = 400.0 * torch.randn(3, *hook.shape, generator=chance)
+    exact = plain(x)
+    for dtype in (torch.bfloat16, torch.float16):
+        small = x.to(dtype)
+        with torch.autocast("cpu", dtype):
+            assert torch.equal(plain(x), exact)
+            given = plain(small)
+        assert given.dtype == dtype
+        assert torch.equal(given, plain(small.float()).to(dtype))
+        assert bool(given.isfinite().all())
+        assert copy.deepcopy(plain).to(dtype)(small / 400).dtype == dtype
+    assert plain.to("meta")(x.to("meta")).shape == x.shape
+
+
+class Other(Blueprint):
+    """Products and a convolution of PyTorch, as another package may use them."""
+
+    def parameters(self, site: Site, /) -> int:
+        return 4 * site.width**2 + site.width
+
+    def birth(self, normals: Tensor, _site: Site, /) -> Tensor:
+        return normals
+
+    def delta(self, parameters: Tensor, h: Tensor, _noise: Tensor | None, /) -> Tensor:
+        width = h.shape[-1]
+        square, bias = parameters[0, : 4 * width**2].view(4, width, width), parameters[0, 4 * width**2 :]
+        x = linear(h[0] @ square[0], square[1], bias)  # without a bias and with one
+        x = conv1d(x.transpose(1, 2), square[2].unsqueeze(2)).transpose(1, 2)
+        mixed: Tensor = torch.baddbmm(x, x, square[3].expand(x.shape[0], -1, -1)).unsqueeze(0)
+        return mixed
+
+
+def test_a_blueprint_of_another_package_computes_as_it_grew_but_for_a_convolution() -> None:
+    hook = place("sequence")
+    values = nn.Parameter(
+        0.3 * torch.randn(1, Other().parameters(hook.site), generator=torch.Generator().manual_seed(0))
+    )
+    plain = plain_seed(Other(), values, 0.7, hook)
+    x = torch.randn(3, *hook.shape, generator=torch.Generator().manual_seed(1))
+    exact = plain(x)
+    with torch.autocast("cpu", torch.bfloat16):
+        grown, kept = grow_output(hook, ActiveSeed(Other(), values, 0.7), x), plain(x)
+    assert torch.equal(grown, exact)
+    torch.testing.assert_close(kept, exact, rtol=0.05, atol=0.1)
+    kept.sum().backward()
+    assert values.grad is not None
+
+
+def test_a_seed_is_traced_and_compared_outside_of_the_autocast_of_finalize() -> None:
+    hook, blueprint = place("vector"), load_blueprint("dense")
+    values = nn.Parameter(torch.randn(1, blueprint.parameters(hook.site), generator=torch.Generator().manual_seed(0)))
+    outside = plain_seed(blueprint, values, 0.7, hook)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert plain_seed(blueprint, values, 0.7, hook).code == outside.code
 
 
 LOAD = """

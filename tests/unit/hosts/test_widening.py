@@ -237,6 +237,28 @@ def test_nothing_changes_at_birth_and_half_of_it_at_half_the_alpha(case: str, tr
     assert not torch.equal(half, logits({}))
 
 
+@pytest.mark.parametrize("case", CASES)
+def test_new_features_are_float32_under_autocast(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    module, shape, slot, _ = CASES[case]
+    host, inputs = _host(module, shape), blobs(5, 12, shape).inputs
+    seeds = {slot: ActiveSeed(BLUEPRINT, _seed(host.layout.topology.sites[slot]), 1.0)}
+    read, logits = set(), []
+
+    def additions(parameters: Tensor, x: Tensor, site: Site) -> list[Tensor]:
+        added = Widen().additions(parameters, x, site)
+        read.update({x.dtype, *(one.dtype for one in added)})
+        return added
+
+    monkeypatch.setattr(BLUEPRINT, "additions", additions)
+    host.module.eval()
+    for enabled in (False, True):
+        with torch.autocast("cpu", torch.bfloat16, enabled=enabled):
+            logits.append(forward(host.module, host.layout.hooks, inputs.clone(), seeds))
+    assert read == {torch.float32}
+    assert logits[1].dtype == torch.bfloat16
+    torch.testing.assert_close(logits[1].float(), logits[0], rtol=0.1, atol=0.1)
+
+
 def test_new_features_are_read_before_normalisation_and_nonlinearity() -> None:
     hooks = _host(Pooled, (2, 8, 8)).layout.hooks
     assert [[place.name for place in hook.readers] for hook in hooks] == [["block.0"], ["head"], []]
