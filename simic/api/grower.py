@@ -57,12 +57,15 @@ from simic.contracts.state import HardwareContext, SystemState
 from simic.hosts.blueprints import STANDARD
 from simic.hosts.custom import Layer, ModuleHost
 from simic.hosts.custom.attached import LOST, AttachedHost
+from simic.hosts.custom.autocast import without_autocast
+from simic.hosts.custom.causality import looking_ahead
 from simic.hosts.custom.inspect import LogitsError
 from simic.hosts.custom.plain import append_seed, plain_seed
 from simic.hosts.custom.tasks import Kind, task_of
 from simic.hosts.ensemble import Ensemble, GivenHosts
 from simic.hosts.factory import offered_blueprints
 from simic.hosts.host_sets import MODULES, HostSet
+from simic.hosts.plugins import load_blueprint
 from simic.hosts.rollout import Step, controller_uniforms
 from simic.runtime.clock import utc_now
 
@@ -148,7 +151,8 @@ class Grower:
             loss: Function of logits and labels, a mean over the batch; by default the cross-entropy, or the mean
                 squared error if labels are numbers. With another one of numbers, the governor judges no loss.
             logits: Function that takes the logits out of an output that is no tensor, as ``lambda out: out.logits``.
-            blueprints: Blueprints that may grow; one that does not suit every slot is left out, widening ones too.
+            blueprints: Blueprints that may grow; one that does not suit every slot is left out, widening ones too. In a
+                causal model with a label per position, one that lets earlier positions see later ones is left out too.
             seeds_max: Most seeds that live or are kept; with 1, no further seed begins once one is kept.
             lifecycle: Settings of ``world.lifecycle`` that differ from their defaults, such as
                 ``{"embargo_epochs": 4}``.
@@ -211,6 +215,7 @@ class Grower:
                         chunk=chunk,
                         who=f"model {name!r}",
                     )
+                    ahead = looking_ahead(host.host, {name: load_blueprint(name) for name in chosen.blueprints})
                 self._processes.check_equal((epochs, name, seed, seeds_max, tuple(blueprints), layers, world.rules))
                 self._made_for = self._processes.first_of(
                     {
@@ -224,6 +229,14 @@ class Grower:
                         "out_of_range": out_of_range,
                     }
                 )
+                ahead = self._processes.first_of({"ahead": ahead})["ahead"]
+                if ahead and is_first:
+                    _LOG.warning(
+                        "blueprints left out: %s; this model is causal, and through them earlier positions would see "
+                        "later ones",
+                        ", ".join(ahead),
+                    )
+                chosen = chosen._replace(blueprints=tuple(name for name in chosen.blueprints if name not in ahead))
                 self._ensemble = Ensemble([identity], world, GivenHosts(chosen, host))
                 self._pending = self._decide(0)
                 self.growth = self._growth(None)
@@ -428,8 +441,10 @@ class Grower:
 
     @contextmanager
     def _own_passes(self) -> Iterator[None]:
-        """Let the model give logits, in passes that are not its owner's, whose inference mode they leave."""
+        """Let the model give logits, in passes outside of its owner's inference mode and autocast."""
         with ExitStack() as stack:
+            for device in {torch.device("cpu"), *(parameter.device for parameter in self.model.parameters())}:
+                stack.enter_context(without_autocast(device))
             if torch.is_inference_mode_enabled():
                 stack.enter_context(torch.inference_mode(False))
                 stack.enter_context(torch.no_grad())
