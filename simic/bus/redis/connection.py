@@ -54,6 +54,8 @@ _PASSING_TYPES = (
 )
 """Errors of a server that will recover, or whose streams were deleted and will be created again."""
 _REFUSING = ("NOAUTH", "WRONGPASS", "NOPERM")
+_RANDOM = random.SystemRandom()
+"""Not Python's global generator: its numbers are those of the program that reports."""
 
 
 class RedisServer:
@@ -66,7 +68,7 @@ class RedisServer:
         deadline_s: float = _DEADLINE_S,
         *,
         pause: Callable[[float], None] = time.sleep,
-        draw: Callable[[float, float], float] = random.uniform,
+        draw: Callable[[float, float], float] = _RANDOM.uniform,
     ) -> None:
         self._client = _client(url)
         self._attempts, self._pause, self._draw = attempts, pause, draw

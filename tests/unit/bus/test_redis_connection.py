@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import pickle
+import random
 import socket
 import threading
 import traceback
@@ -44,6 +45,13 @@ def test_an_absent_server_is_called_again_with_growing_pauses_and_then_no_more()
         server.call("look", lambda client: client.ping())
     assert limits == [0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 2.0, 2.0]
     assert pauses == [limit / 2 for limit in limits]
+
+
+def test_the_pauses_draw_no_number_of_the_program_that_reports() -> None:
+    before = random.getstate()
+    with pytest.raises(TransientError):
+        RedisServer(NOBODY, 3, pause=lambda _: None).call("look", lambda client: client.ping())
+    assert random.getstate() == before
 
 
 def test_a_server_that_comes_back_is_found(tmp_path: Path) -> None:
