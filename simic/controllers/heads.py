@@ -50,7 +50,7 @@ __all__ = [
 _IMPOSSIBLE = -1e30
 """Replaces log 0: finite, so that 0 * log 0 and its gradient are 0."""
 
-_RELEVANT = torch.tensor([[head in RELEVANT_HEADS[op] for head in HEADS] for op in OPS])
+_RELEVANT = torch.tensor([[head in RELEVANT_HEADS[op] for head in HEADS] for op in OPS], device="cpu")
 
 
 class MaskTensors(NamedTuple):

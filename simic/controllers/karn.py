@@ -32,6 +32,7 @@ from simic.controllers.network import (
     relations_of,
 )
 from simic.controllers.network_files import NetworkCard, NetworkFiles, check_weights, inputs_of
+from simic.controllers.on_cpu import on_cpu
 from simic.numerics.ragged import row_owners
 
 __all__ = ["ConsultedKarn", "KarnCard", "KarnNetwork", "LoadedKarn", "describe_karn", "load_karn", "save_karn"]
@@ -146,6 +147,7 @@ def save_karn(directory: Path, network: KarnNetwork, card: KarnCard) -> None:
     _FILES.write(directory, network, card)
 
 
+@on_cpu
 def load_karn(directory: Path, sealed: Mapping[str, str]) -> LoadedKarn:
     """Read and check a directory; ``sealed`` has the SHA-256 of each file by name, from the verified seal.
 

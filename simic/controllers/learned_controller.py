@@ -21,6 +21,7 @@ from simic.controllers.graph import GraphBatch
 from simic.controllers.karn import ConsultedKarn, KarnNetwork
 from simic.controllers.multiply_adds import multiply_adds
 from simic.controllers.network import NetworkOutput
+from simic.controllers.on_cpu import on_cpu
 from simic.controllers.policy_files import LoadedPolicy
 from simic.controllers.sampling import FactoredDistribution
 
@@ -85,6 +86,7 @@ class LearnedController:
         if card.germinated is not None:
             self._germinated = self._germinated & np.isin(card.blueprints, card.germinated)
 
+    @on_cpu
     def decide(self, observations: Observations, masks: Masks, uniforms: NDArray[np.float64]) -> Decisions:
         """Return one legal action per host."""
         mapping, batch, available = self._prepared(observations, masks, is_decisive=self._is_decisive)
@@ -96,6 +98,7 @@ class LearnedController:
                 decisions = heads.sample(output, batch.slot_ptr, available, uniforms, self._card.network.exploration)
         return mapping.to_host(decisions)
 
+    @on_cpu
     def consider(self, observations: Observations, masks: Masks, *, is_decisive: bool) -> Considered:
         """Return what ``decide`` chooses from, in the policy's own blueprint indices, and the values.
 
@@ -108,6 +111,7 @@ class LearnedController:
             distribution = heads.distribution(output, batch.slot_ptr, available, exploration)
         return Considered(mapping, distribution, available.op.numpy(), output.value.numpy())
 
+    @on_cpu
     def out_of_range(self, observations: Observations) -> list[OutOfRange] | None:
         """Return what of one host lies outside the training data of the policy, or of Karn.
 
@@ -127,6 +131,7 @@ class LearnedController:
             findings += [finding for finding in others if (finding.node, finding.feature) not in known]
         return findings
 
+    @on_cpu
     def multiply_adds(self, observations: Observations) -> NDArray[np.int64]:
         """Return int64 [N]: the products of one decision about each host, in the layers of the policy and of Karn."""
         total = multiply_adds(self._network, observations, _DECIDING)

@@ -21,6 +21,7 @@ from simic.controllers.network_files import (
     check_weights,
     inputs_of,
 )
+from simic.controllers.on_cpu import on_cpu
 
 __all__ = [
     "ARCHITECTURE",
@@ -90,6 +91,7 @@ def save_policy(directory: Path, network: PolicyNetwork, card: PolicyCard) -> No
     _FILES.write(directory, network, card)
 
 
+@on_cpu
 def load_policy(directory: Path, sealed: Mapping[str, str] | None = None) -> LoadedPolicy:
     """Read and check a policy directory.
 

@@ -22,7 +22,7 @@ class EpochSums:
 
     def __init__(self, task: Task, slots: int, layers: int) -> None:
         self._task = task
-        self._totals = torch.zeros(3, dtype=torch.float64)
+        self._totals = torch.zeros(3, dtype=torch.float64, device="cpu")
         """Log-likelihoods, hits, and how many samples or positions count."""
         self._held: list[tuple[Tensor, Tensor]] = []
         self._held_size = 0

@@ -47,9 +47,9 @@ def measure(host: CustomHost, seeds: Mapping[int, ActiveSeed], part: DataSplit, 
     layers = LayerMeasurements(spread, dimension, risk)
     if labels.is_floating_point() or labels.dim() > 1:
         return _measure_scores(host.task, rows, labels, without, layers)
-    starts = tuple(torch.zeros(int(slot in without), dtype=torch.int64) for slot in range(slots))
+    starts = tuple(torch.zeros(int(slot in without), dtype=torch.int64, device="cpu") for slot in range(slots))
     counts = tuple(np.cumsum([1, *map(len, starts)]).tolist())
-    layout = RowLayout(torch.zeros(len(rows), dtype=torch.int64), counts, starts)
+    layout = RowLayout(torch.zeros(len(rows), dtype=torch.int64, device="cpu"), counts, starts)
     logits = torch.stack(rows).transpose(1, 2)
     return measure_logits(logits, layout.per_row(labels.unsqueeze(0), slots), valid, layout, layers)
 
