@@ -276,7 +276,7 @@ class Grower:
             return self._loss(logits, labels)
         self._host.check_batch(logits, labels)
         value = self._loss(logits, labels)
-        if not isinstance(value, Tensor) or value.dim():
+        if not isinstance(value, Tensor) or value.numel() != 1:
             found = f"{tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
             raise ConfigError(
                 f"loss: expected a tensor of one number, such as the mean over the batch, found {found}; give "

@@ -235,7 +235,7 @@ class AttachedHost:
         self._probe_batch = (batch, labels if batch.random_states is None else labels.clone())
         if loss.requires_grad:
             teaches = batch.random_states is not None
-            self._step.watch(loss, self._probe_batch if teaches else None, self._is_measured)
+            self._step.watch(loss, logits, self._probe_batch if teaches else None, self._is_measured)
 
     def finish(self) -> TrainingRecord:
         """Close the epoch and return its measurements.
@@ -269,7 +269,8 @@ class AttachedHost:
         _ATTACHED.discard(self.host.module)
         self._snapshot.clear()
         self._step.forget()
-        self._pass.kept = self._probe_batch = None
+        self._pass.forget()
+        self._probe_batch = None
 
     # Hooks
 
@@ -325,12 +326,14 @@ class AttachedHost:
         if blueprint.is_noisy and self.host.module.training:
             site = self.topology.sites[slot]
             noise = seed_noise(self.host.key, slot, self._epoch, self._first, len(output), site).to(output.device)
-        return grow_output(hook, ActiveSeed(blueprint, seed.parameters, alpha, noise), output).to(output.dtype)
+        return grow_output(hook, ActiveSeed(blueprint, seed.parameters, alpha, noise), output)
 
     def _keep_layer_norm(self, name: str, parameter: Tensor) -> None:
         # For every parameter in every step, so whether the step is measured is not computed here.
         if self._is_measured_step:
             self._keep_norm(name, parameter)
+        else:
+            self._step.accumulated += 1
 
     def _keep_norm(self, name: str, parameter: Tensor) -> None:
         if not self._is_paused:

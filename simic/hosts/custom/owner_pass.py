@@ -26,19 +26,20 @@ class OwnerPass:
         self.kept: KeptPass | None = None
         self.met = 0
         """Layers with slots that have run."""
-        self._shape: torch.Size | None = None
+        self._output: Any = None
         self._task, self._slots, self._to_logits, self._who = task, slots, to_logits, who
 
     def begin(self, kept: KeptPass) -> None:
         """Forget an earlier pass."""
-        self.kept, self.met, self._shape = kept, 0, None
+        self.kept, self.met, self._output = kept, 0, None
+
+    def forget(self) -> None:
+        """Keep nothing of the pass."""
+        self.kept = self._output = None
 
     def end(self, output: Any) -> None:
-        """Note what the module gave."""
-        if not isinstance(output, Tensor) and self._to_logits is not None:
-            with torch.no_grad():
-                output = self._to_logits(output)
-        self._shape = output.shape if isinstance(output, Tensor) else None
+        """Note what the module gave, until its loss is computed."""
+        self._output = output
 
     def check(self, logits: Tensor, labels: Tensor) -> None:
         """Raise ConfigError unless the pass gave these logits, which fit the labels."""
@@ -55,9 +56,18 @@ class OwnerPass:
         if (wanted := self._task.fault(logits, labels)) is not None:
             found = f"{tuple(logits.shape)} and {labels.dtype} {tuple(labels.shape)}"
             raise ConfigError(f"{self._who}: expected {wanted}, found {found}")
-        if self._shape is not None and self._shape != logits.shape:
+        shape = self._shape()
+        if shape is not None and shape != logits.shape:
             raise ConfigError(
-                f"{self._who}: expected logits {tuple(self._shape)}, as the pass of the module gave them, found "
+                f"{self._who}: expected logits {tuple(shape)}, as the pass of the module gave them, found "
                 f"{tuple(logits.shape)}; a seed learns in passes of its own, whose output nothing of yours changes: "
                 "process the inputs before the pass, give logits=, or wrap the module in one that does it"
             )
+
+    def _shape(self) -> torch.Size | None:
+        """Return the shape of the logits of the pass, or None if it is not known."""
+        output, self._output = self._output, None
+        if not isinstance(output, Tensor) and self._to_logits is not None:
+            with torch.no_grad():
+                output = self._to_logits(output)
+        return output.shape if isinstance(output, Tensor) else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from functools import partial
 from math import isfinite, nan
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -19,6 +20,14 @@ _MOST_WAITING = 64
 """Batches between two optimiser steps of which the inputs are kept for seeds that learn alone."""
 
 
+class _Scale(NamedTuple):
+    """The gradient that arrived at a loss."""
+
+    value: Tensor
+    accumulated: int
+    """Gradients that had reached parameters before."""
+
+
 class OwnerStep:
     """What the backward passes since the latest optimiser step leave for the next one."""
 
@@ -28,35 +37,53 @@ class OwnerStep:
         """On which seeds that learn alone learn."""
         self._trained = trained
         self._norms: dict[str, Tensor] = {}
-        self._scale: list[Tensor] = []
+        self._scales: dict[int, _Scale] = {}
+        self._watched = 0
         self._backward = -1
         """The number that autograd gave the latest backward pass."""
+        self.accumulated = 0
+        """Gradients that reached parameters since the latest step; ``torch.autograd.grad`` gives none to them."""
 
     @property
     def is_empty(self) -> bool:
         """Return whether nothing is kept of a batch."""
-        return not self._scale and not self.batches
+        return not self._scales and not self.batches
 
-    def watch(self, loss: Tensor, batch: Batch | None, is_measured: Callable[[], bool]) -> None:
-        """Count a batch when its loss is back-propagated; ``batch`` is kept then, if one is given."""
-        waiting = [] if batch is None else [batch]
-        loss.register_hook(partial(self._begin_backward, waiting, is_measured))  # type: ignore[no-untyped-call]
+    def watch(self, loss: Tensor, logits: Tensor, batch: Batch | None, is_measured: Callable[[], bool]) -> None:
+        """Count a batch when its loss is back-propagated.
 
-    def _begin_backward(self, waiting: list[Batch], is_measured: Callable[[], bool], gradient: Tensor) -> None:
-        """Keep the gradient that arrives at the loss: a scaler's factor over the number of accumulated batches."""
-        number = torch._C._current_graph_task_id()  # noqa: SLF001
-        if number != self._backward:
-            self._backward = number
-            if not self.is_empty and all(parameter.grad is None for parameter in self._trained()):
-                self.forget()  # the owner cleared the gradients of batches without a step
+        ``batch``, if one is given, is kept when its ``logits`` get a gradient, which may be that of another loss.
+        """
+        self._watched += 1
+        loss.register_hook(partial(self._keep_scale, self._watched, is_measured))  # type: ignore[no-untyped-call]
+        if batch is not None and logits.requires_grad:
+            logits.register_hook(partial(self._keep_batch, [batch]))  # type: ignore[no-untyped-call]
+
+    def _keep_scale(self, watched: int, is_measured: Callable[[], bool], gradient: Tensor) -> None:
+        """Keep the gradient that arrives at a loss: a scaler's factor over the number of accumulated batches."""
+        self._begin_backward()
         if is_measured():
-            self._scale.append(gradient.detach())
-        # Taken out, because the owner may keep the loss and with it this hook, or back-propagate it again.
+            before, value = self._scales.get(watched), gradient.detach().reshape(())
+            self._scales[watched] = _Scale(value if before is None else before.value + value, self.accumulated)
+
+    def _keep_batch(self, waiting: list[Batch], _gradient: Tensor) -> None:
+        self._begin_backward()
+        # Taken out, because the owner may keep the logits and with them this hook, or back-propagate them again.
         if waiting and len(self.batches) < _MOST_WAITING:
             self.batches.append(waiting.pop())
 
+    def _begin_backward(self) -> None:
+        number = torch._C._current_graph_task_id()  # noqa: SLF001
+        if number != self._backward:
+            self._backward = number
+            if self.accumulated and all(parameter.grad is None for parameter in self._trained()):
+                self.forget()  # the owner cleared the gradients of batches without a step
+            # A pass that gave parameters nothing, as for a penalty on gradients, has no share in their gradients.
+            self._scales = {key: scale for key, scale in self._scales.items() if scale.accumulated < self.accumulated}
+
     def keep_norm(self, name: str, parameter: Tensor) -> None:
-        """Keep the norm of a parameter's gradient."""
+        """Count and keep the norm of a parameter's gradient."""
+        self.accumulated += 1
         if parameter.grad is not None:
             gradient = parameter.grad.coalesce().values() if parameter.grad.is_sparse else parameter.grad
             self._norms[name] = torch.linalg.vector_norm(gradient)
@@ -67,7 +94,7 @@ class OwnerStep:
 
     def scale(self) -> float:
         """Return the factor on the gradients, by which their norms are divided; NaN if it is not finite."""
-        scale = abs(float(sum(self._scale))) or 1.0 if self._scale else 1.0
+        scale = abs(float(sum(scale.value for scale in self._scales.values()))) or 1.0 if self._scales else 1.0
         return scale if isfinite(scale) else nan
 
     def norms(self) -> dict[str, float]:
@@ -79,4 +106,5 @@ class OwnerStep:
         """Keep nothing."""
         self.batches.clear()
         self._norms.clear()
-        self._scale.clear()
+        self._scales.clear()
+        self.accumulated = 0

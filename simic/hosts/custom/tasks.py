@@ -45,11 +45,9 @@ class Task(NamedTuple):
     """Whether a large loss or constant outputs are a failure; not if numbers are trained under a loss of one's own."""
 
     def loss(self, output: Tensor, labels: Tensor) -> Tensor:
-        """Return the default loss: the mean cross-entropy, or the mean squared error of numbers."""
+        """Return the default loss: the mean cross-entropy, or the mean squared error of numbers; BINARY has none."""
         if self.kind is Kind.NUMBERS:
             return mse_loss(output, labels)
-        if self.kind is Kind.BINARY:
-            return binary_cross_entropy_with_logits(output, labels)
         if self.kind is Kind.POSITIONS:
             return cross_entropy(output.flatten(0, -2), labels.flatten())
         return cross_entropy(output, labels)

@@ -37,6 +37,10 @@ def lost_epoch(state: dict[str, Any]) -> None:
     state["ensemble"]["pending.rent"] = torch.zeros(0, dtype=torch.int64)
 
 
+def numbers_for_columns(state: dict[str, Any]) -> None:
+    state["ensemble"]["pending.rent"] = torch.tensor(3)
+
+
 def wrong_seed(state: dict[str, Any]) -> None:
     state["seeds"][0]["parameters"] = torch.zeros(1, 9)
 
@@ -63,7 +67,18 @@ def no_run(state: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize(
     "spoil",
-    [lost_column, wrong_column, lost_epoch, wrong_seed, wrong_slot, lost_decision, lost_table, wrong_action, no_run],
+    [
+        lost_column,
+        wrong_column,
+        lost_epoch,
+        numbers_for_columns,
+        wrong_seed,
+        wrong_slot,
+        lost_decision,
+        lost_table,
+        wrong_action,
+        no_run,
+    ],
 )
 def test_a_damaged_state_leaves_the_grower_as_it_was(
     steer: Callable[[Any], None], spoil: Callable[[dict[str, Any]], None]

@@ -200,3 +200,60 @@ def test_a_loss_that_its_owner_keeps_holds_no_inputs(steer: Callable[[Any], None
         inputs.append(weakref.ref(grower._host._step.batches[0][0].arguments[0]))
         optimizer.step()
     assert [kept() is None for kept in inputs] == [True, False], "the latest batch is kept for a probe"
+
+
+def penalised(loss: Tensor, inputs: Tensor, _logits: Tensor, _labels: Tensor) -> Tensor:
+    """A penalty on the gradient of the inputs, which autograd computes in a pass of its own."""
+    (gradient,) = torch.autograd.grad(loss, inputs, create_graph=True)
+    return loss + 1e-6 * gradient.square().sum()
+
+
+def of_the_owner(_loss: Tensor, _inputs: Tensor, logits: Tensor, labels: Tensor) -> Tensor:
+    """A loss that the owner computes beside the counted one."""
+    return torch.nn.functional.cross_entropy(logits, labels)
+
+
+@pytest.mark.parametrize("minimised", [penalised, of_the_owner])
+def test_a_seed_learns_from_a_batch_whatever_the_owner_makes_of_its_loss(
+    steer: Callable[[Any], None], minimised: Callable[..., Tensor]
+) -> None:
+    ends = []
+    for change in (lambda loss, *_: loss, minimised):
+        steer(Grow())
+        torch.manual_seed(0)
+        model = Net()
+        grower, optimizer = grow(model)
+        train(grower, optimizer, 2)
+        model.train()
+        for rows in torch.arange(len(LABELS)).split(12):
+            inputs = INPUTS[rows].requires_grad_()
+            optimizer.zero_grad()
+            logits = model(inputs)
+            change(grower.loss(logits, LABELS[rows]), inputs, logits, LABELS[rows]).backward()
+            optimizer.step()
+        grower.step()
+        ends.append((seed_of(model), layer_norms(grower)))
+    assert torch.allclose(ends[0][0], ends[1][0], atol=1e-5)
+    assert ends[1][1] == pytest.approx(ends[0][1], rel=1e-3)
+
+
+def test_a_loss_of_one_number_in_a_vector_is_counted(steer: Callable[[Any], None]) -> None:
+    steer(Grow())
+    grower, optimizer = grow(Net(), loss=lambda logits, labels: torch.nn.functional.cross_entropy(logits, labels)[None])
+    train(grower, optimizer, 3)
+    assert grower.state.slots[0].gradient_norm
+
+
+def test_a_pass_without_logits_that_is_not_counted_goes_on(steer: Callable[[Any], None]) -> None:
+    """Some passes give features; `logits=` is asked for those alone whose loss is counted."""
+
+    class Features(Net):
+        def forward(self, x: Tensor) -> Any:
+            return {"features": self.body(self.stem(x))} if x.shape[0] == 5 else {"logits": super().forward(x)}
+
+    steer(Grow())
+    model = Features()
+    grower, optimizer = grow(model, logits=lambda output: output["logits"])
+    model.train()
+    assert "features" in model(INPUTS[:5])
+    train(grower, optimizer, 2)
