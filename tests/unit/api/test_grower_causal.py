@@ -68,6 +68,15 @@ def test_what_would_see_later_positions_is_left_out_with_a_warning(caplog: pytes
     assert [name for name, may_grow in zip(blueprint_names(), legal, strict=True) if may_grow] == ["dense"]
 
 
+def test_the_causal_model_is_tried_out_in_passes_as_small_as_those_of_the_loader() -> None:
+    model, sizes = Flips(), set[int]()
+    model.register_forward_pre_hook(lambda _model, arguments: sizes.add(len(arguments[0])))
+    batches = list(zip(INPUTS[60:].split(4), LABELS[60:].split(4), strict=True))
+    grower, _ = grow(model, validation=batches)
+    assert not grower._ensemble.masks().blueprint[0, blueprint_names().index("gate")]
+    assert max(sizes) == 4
+
+
 def test_a_causal_model_in_which_nothing_may_grow_is_refused_and_left_as_it_was() -> None:
     model = Flips()
     with pytest.raises(simic.ConfigError, match="this model is causal, and gate would let earlier positions see later"):

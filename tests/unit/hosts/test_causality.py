@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -207,6 +208,16 @@ def test_blueprints_of_other_packages_are_tried_out() -> None:
         left_out(host, {"broken": Broken()})
 
 
+@pytest.mark.parametrize(("chunk", "most"), [(2, 2), (4, 4), (256, 8)])
+def test_passes_are_no_larger_than_those_of_measurements(chunk: int, most: int) -> None:
+    host = host_of(Reader(nn.Identity()), samples())
+    host.chunk = chunk
+    sizes: list[int] = []
+    host.module.register_forward_pre_hook(lambda _module, arguments: sizes.append(len(arguments[0])))
+    assert left_out(host) == MIXING
+    assert max(sizes) == most
+
+
 class Case(NamedTuple):
     """A causal model, and its samples."""
 
@@ -248,6 +259,40 @@ class Late(Reader):
         return logits
 
 
+class Transformed(nn.Module):
+    """A long convolution over earlier positions by a Fourier transform, which rounds everywhere."""
+
+    def __init__(self, positions: int) -> None:
+        super().__init__()
+        self.kernel = nn.Parameter(torch.randn(positions, WIDTH))
+
+    def forward(self, h: Tensor) -> Tensor:
+        size = 2 * h.shape[1]
+        product = torch.fft.rfft(h, size, dim=1) * torch.fft.rfft(self.kernel, size, dim=0)
+        return torch.fft.irfft(product, size, dim=1)[:, : h.shape[1]]
+
+
+class Banned(Reader):
+    """Allows a word nowhere, by a logit that is very low."""
+
+    def forward(self, words: Tensor) -> Tensor:
+        return super().forward(words) - 1e9 * one_hot(torch.tensor(0), WORDS)
+
+
+class Prefixed(Attending):
+    """Reads the first words in both directions, and the others as a language model."""
+
+    def __init__(self, source: int) -> None:
+        super().__init__(is_causal=True)
+        self.source = source
+
+    def forward(self, h: Tensor) -> Tensor:
+        mask = torch.full((h.shape[1],) * 2, -torch.inf).triu(1)
+        mask[:, : self.source] = 0.0
+        outputs: Tensor = self.inner(h, h, h, attn_mask=mask)[0]
+        return h + outputs
+
+
 class Forecast(nn.Module):
     """Numbers of a series from those before, [B, T, 2]."""
 
@@ -264,8 +309,12 @@ def _cases() -> dict[str, Case]:
     words, labels = samples()
     padded = words.clone()
     padded[:, 5:] = 0
+    forecast = Forecast()
+    nn.init.zeros_(forecast.head.weight)
     series = one_hot(words, WORDS)[..., :2].float() + 0.1 * torch.randn(*words.shape, 2)
     steps = torch.cat([words, labels[:, -1:]], dim=1)
+    target = labels.clone()
+    target[:, :4] = -100
     return {
         "shifted inputs": Case(Shifted(nn.Identity()), Samples(words, words)),
         "one input more": Case(Cut(0, -1), Samples(steps, labels)),
@@ -275,6 +324,9 @@ def _cases() -> dict[str, Case]:
         "two slots": Case(Reader(Recurrent(is_causal=True)), Samples(words, labels), ["words", "body"]),
         "as many features": Case(Reader(nn.Tanh()), Samples(words[:, :WIDTH], labels[:, :WIDTH])),
         "numbers": Case(Forecast(), Samples(series[:, :-1], series[:, 1:])),
+        "numbers that do not depend on anything yet": Case(forecast, Samples(series[:, :-1], series[:, 1:])),
+        "rounding": Case(Reader(Transformed(8)), Samples(words, labels)),
+        "a source without labels": Case(Reader(Prefixed(5)), Samples(words, target)),
     }
 
 
@@ -285,9 +337,74 @@ def test_a_causal_model_is_known_however_it_reads(name: str) -> None:
     assert left_out(host_of(*case)) == MIXING
 
 
+class Patches(nn.Module):
+    """Classes of a fourth as many places on each axis, each from a few on either side."""
+
+    def __init__(self, convolution: Callable[..., nn.Module], channels: int) -> None:
+        super().__init__()
+        self.stem = convolution(channels, WIDTH, 3, 2, 1)
+        self.body = nn.Sequential(convolution(WIDTH, WIDTH, 3, 2, 1), nn.Tanh())
+        self.head = convolution(WIDTH, WORDS, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.head(self.body(self.stem(x).relu())).movedim(1, -1)
+        return logits
+
+
+class ReadPatches(Patches):
+    """The same of words [B, L]."""
+
+    def __init__(self) -> None:
+        super().__init__(nn.Conv1d, WIDTH)
+        self.words = nn.Embedding(WORDS, WIDTH)
+
+    def forward(self, words: Tensor) -> Tensor:
+        return super().forward(self.words(words).transpose(1, 2))
+
+
+class Channels(nn.Module):
+    """From series [B, L, C] a number for each channel, from it alone: the next one, or as many as there were."""
+
+    def __init__(self, length: int, ahead: int) -> None:
+        super().__init__()
+        self.body, self.head = nn.Sequential(nn.Linear(length, WIDTH), nn.ReLU()), nn.Linear(WIDTH, ahead)
+
+    def forward(self, x: Tensor) -> Tensor:
+        numbers: Tensor = self.head(self.body(x.transpose(1, 2))).transpose(1, 2)
+        return numbers[:, 0] if numbers.shape[1] == 1 else numbers
+
+
+def _orderless() -> dict[str, Case]:
+    series = torch.randn(40, 24, 5)
+    return {
+        "an image": Case(Patches(nn.Conv2d, 3), Samples(torch.randn(8, 3, 64, 64), torch.randint(WORDS, (8, 16, 16)))),
+        "a signal": Case(Patches(nn.Conv1d, 1), Samples(torch.randn(8, 1, 400), torch.randint(WORDS, (8, 100)))),
+        "a text": Case(ReadPatches(), Samples(torch.randint(WORDS, (40, 64)), torch.randint(WORDS, (40, 16)))),
+        "channels": Case(Channels(24, 1), Samples(series, series[:, -1] * 0.5)),
+        "channels over time": Case(Channels(24, 24), Samples(series, series.flip(1))),
+        "channels first": Case(
+            nn.Sequential(OrderedDict(body=nn.Linear(24, WIDTH), head=nn.Linear(WIDTH, 24))),
+            Samples(series.transpose(1, 2), series.flip(1).transpose(1, 2)),
+        ),
+    }
+
+
+@pytest.mark.parametrize("name", _orderless())
+def test_images_channels_and_what_a_stride_shortens_have_no_order(name: str) -> None:
+    torch.manual_seed(0)
+    model, given, slots = _orderless()[name]
+    assert left_out(host_of(model, given, slots, axis=1 if isinstance(model, Patches) else None)) == []
+
+
 def test_equal_samples_show_nothing() -> None:
     given = samples()
     assert left_out(host_of(Reader(nn.Identity()), Samples(given.inputs[:1].expand(40, 8), given.labels))) == []
+
+
+def test_a_low_logit_that_never_changes_hides_no_later_input() -> None:
+    """Nothing is left out of a model that reads in both directions, however large its constants are."""
+    torch.manual_seed(0)
+    assert left_out(host_of(Banned(Attending(is_causal=False)), samples())) == []
 
 
 def test_a_model_for_which_nothing_remains_is_refused_with_the_reason() -> None:
