@@ -198,7 +198,8 @@ class Grower:
                         warn_of_one_hot(own.labels)
                     self._loss = loss or task.loss
                     layers = tuple(layers_of(module, slots, head, own.inputs))
-                    last = own if test is None else self._samples(test).samples
+                    last, other = (own, chunk) if test is None else self._samples(test)
+                    chunk = min(chunk, other)
                     few = min(chunk, ModuleHost.batch)
                     spec = ModuleHost(module, layers, own, own, last, batch=few, loss=loss, logits=logits)
                     self._reports = GrowerReports(report_to if is_first else None)

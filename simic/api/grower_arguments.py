@@ -87,7 +87,8 @@ class Joined(NamedTuple):
 def joined(data: Data, device: torch.device) -> Joined:
     """Return inputs and labels of all batches on a device; a loader's random numbers are not the caller's.
 
-    A pass gets no more samples than the largest batch has, which may be all that the memory has room for, but two.
+    Passes are no larger than the largest batch, because the memory may have no room for more. They have at least two
+    samples.
 
     Raises:
         ConfigError: for anything but two tensors or batches of two.

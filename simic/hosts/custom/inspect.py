@@ -73,7 +73,8 @@ def inspect_module(
     """
     task = task_of(host.validation.labels, who, host.loss)
     size = min(host.batch, len(host.train.labels))
-    few = max(1, size - 1)
+    # Many modules take the axis of the samples away from a single one, as ``squeeze`` does.
+    few = size - 1 if size > 2 else min(size + 1, len(host.train.labels))
     first = _trace(module, host, task, key, who, size, training=False)
     passes = [first]
     shapes = [tuple(output.shape[1:]) for output in first.outputs]

@@ -139,6 +139,37 @@ def test_a_measurement_leaves_no_sample_alone_and_makes_no_larger_pass_than_a_lo
     assert max(model.sizes[: -len(sizes)]) <= (batch or 32)
 
 
+@pytest.mark.parametrize("batch", [1, 2, 3])
+def test_the_batches_of_a_loader_may_be_small(batch: int) -> None:
+    """The dry run needs two sizes, and none of them is a single sample, of which this model gives a number."""
+    inputs = torch.randn(12, 3)
+    model = Squeezed()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    data = DataLoader(TensorDataset(inputs, inputs[:, 0]), batch_size=batch)
+    simic.Grower(model, optimizer, slots=["body"], validation=data, epochs=4, policy="wait")
+    assert set(model.sizes) == {2, 3}
+
+
+def test_a_pass_is_no_larger_than_the_batches_of_the_test_loader() -> None:
+    inputs = torch.randn(40, 3)
+    model = Squeezed()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    data = (inputs, inputs[:, 0])
+    test = DataLoader(TensorDataset(*data), batch_size=5)
+    grower = simic.Grower(
+        model, optimizer, slots=["body"], validation=data, test=test, epochs=4, policy="wait", blueprints=["dense"]
+    )
+    for _ in range(4):
+        model.sizes.clear()
+        model.train()
+        optimizer.zero_grad()
+        grower.loss(model(inputs[:4]), data[1][:4]).backward()
+        optimizer.step()
+        grower.step()
+    assert grower.is_finished
+    assert max(model.sizes) == 5
+
+
 def test_single_samples_of_a_loader_are_measured_together() -> None:
     """A pass of one sample in training mode has no batch statistics."""
     model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 2))
