@@ -10,7 +10,8 @@ import torch
 
 __all__ = ["on_cpu"]
 
-P, R = ParamSpec("P"), TypeVar("R")
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 def on_cpu(function: Callable[P, R]) -> Callable[P, R]:
