@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -288,7 +288,8 @@ class Ensemble:
             if not isinstance(value, np.ndarray) or (value.shape, value.dtype) != (column.shape, column.dtype):
                 found = f"{value.dtype} {value.shape}" if isinstance(value, np.ndarray) else type(value).__name__
                 raise ContractError(f"state: expected {column.dtype} {column.shape} as {name}, found {found}")
-        if absent := [name for name in names if getattr(state.get(f"pending.{name}"), "shape", ())[:1] != (len(self),)]:
+        sizes = {name: np.shape(cast(Any, state.get(f"pending.{name}")))[:1] for name in names}
+        if absent := [name for name, size in sizes.items() if size != (len(self),)]:
             raise ContractError(f"state: expected {len(self)} values of the epoch that has begun as {absent}")
         for name, column in columns.items():
             column[...] = state[name]

@@ -99,6 +99,7 @@ def check_refused(grower: simic.Grower, optimizer: Optimizer, state: Any, good: 
     assert torch.equal(seed_of(grower.model), seed)
     assert [id(member) for group in optimizer.param_groups for member in group["params"]] == members
     assert str(grower.state_dict()) == str(good)
+    grower.load_state_dict(good)
     train(grower, optimizer, 1)
 
 
