@@ -230,15 +230,7 @@ class Grower:
                         "out_of_range": out_of_range,
                     }
                 )
-                ahead = self._processes.first_of({"ahead": ahead})["ahead"]
-                if ahead and is_first:
-                    _LOG.warning(
-                        "blueprints left out: %s; this model is causal, and through them earlier positions would see "
-                        "later ones",
-                        ", ".join(ahead),
-                    )
-                chosen = chosen._replace(blueprints=tuple(name for name in chosen.blueprints if name not in ahead))
-                self._ensemble = Ensemble([identity], world, GivenHosts(chosen, host))
+                self._ensemble = Ensemble([identity], world, GivenHosts(self._leave_out(ahead, chosen), host))
                 self._pending = self._decide(0)
                 self.growth = self._growth(None)
                 """What the latest step found and decided; before the first one, the decision before the first epoch."""
@@ -425,6 +417,17 @@ class Grower:
     def _hardware(self) -> HardwareContext:
         device = str(self._host.host.spec.validation.inputs.device)
         return HardwareContext(device=device, threads=torch.get_num_threads())
+
+    def _leave_out(self, ahead: Sequence[str], chosen: HostSet) -> HostSet:
+        """Return the set without the blueprints through which the first process finds that positions see later ones."""
+        ahead = self._processes.first_of({"ahead": ahead})["ahead"]
+        if ahead and self._processes.is_first:
+            _LOG.warning(
+                "blueprints left out: %s; this model is causal, and through them earlier positions would see "
+                "later ones",
+                ", ".join(ahead),
+            )
+        return chosen._replace(blueprints=tuple(name for name in chosen.blueprints if name not in ahead))
 
     def _decide(self, epoch: int) -> Decision:
         """Take the decision before an epoch and act on it."""

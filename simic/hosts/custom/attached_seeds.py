@@ -33,7 +33,7 @@ class AttachedSeeds:
     """The seeds of a module; each is in the parameter group of its slot."""
 
     def __init__(self, module: nn.Module, optimiser: Optimizer, groups: Sequence[int]) -> None:
-        """Take the index of the parameter group of each slot."""
+        """Begin without seeds; ``groups`` has the index of the parameter group of each slot."""
         self.by_slot: dict[int, AttachedSeed] = {}
         """In the order of germination."""
         self._module, self._optimiser, self._groups = module, optimiser, groups

@@ -29,12 +29,12 @@ class _Scale(NamedTuple):
 
 
 class OwnerStep:
-    """What the backward passes since the latest optimiser step leave for the next one."""
+    """Batches, gradient norms and loss scales of the owner's backward passes since the latest optimiser step."""
 
     def __init__(self, trained: Callable[[], Iterable[Tensor]]) -> None:
-        """Take what returns the parameters that the owner trains."""
+        """Begin empty; ``trained`` returns the parameters that the owner trains."""
         self.batches: list[Batch] = []
-        """On which seeds that learn alone learn."""
+        """The batches on which seeds that learn alone are taught in the next step."""
         self._trained = trained
         self._norms: dict[str, Tensor] = {}
         self._scales: dict[int, _Scale] = {}
