@@ -25,7 +25,7 @@ from torch.nn import functional
 from simic.contracts.actions import Head, Op
 from simic.contracts.batches import HEAD_INDEX, OP_INDEX
 from simic.controllers import heads
-from simic.controllers.features import has_trained
+from simic.controllers.features import has_seed, has_trained
 from simic.controllers.network import FeatureNoise, PolicyNetwork
 from simic.learning.diagnostics import entropy_by_head
 from simic.learning.learner import Learner
@@ -65,9 +65,10 @@ COOLING_SHARE = 0.8
 FEATURE_NOISE = 0.3
 """Noise on the features of a policy that learns from the returns of single episodes, in standard deviations. Without it
 the policy gives hosts that are alike different slots and blueprints, whichever the luck of their episodes favoured."""
-FIRST_EPOCH_MARGIN = 1.0
-"""Points that the loss takes off the return of a germination before the first epoch. Hosts look more alike then than an
-epoch later, so the luck of single returns would give all of them a seed that suits some."""
+GERMINATION_MARGIN = 1.0
+"""Points that the loss takes off the return of a germination before the first epoch, and in a host that has a seed.
+Hosts look more alike before the first epoch than after it, and few decisions are about a second seed. So the luck of
+single returns would give all such hosts a seed that suits some."""
 RATE_SHARE = 0.5
 """Initial share of the peak learning rates."""
 TRIED_WEIGHT = 0.02
@@ -325,8 +326,9 @@ def _decision_loss(
     """Return the loss of the decisions ``ids`` [B], with the Huber distance of the value to the parent's return."""
     states, masks = store.states(decisions.rows[ids])
     actions, returns, tried = decisions.tried_at(ids, states.context_x.device)
-    is_early = ~has_trained(states.context_x).unsqueeze(1) & (actions[..., _OP] == _GERMINATE)
-    regret = regret_of(returns - FIRST_EPOCH_MARGIN * is_early).clamp(max=REGRET_CUT)
+    has_margin = ~has_trained(states.context_x) | has_seed(states.context_x)
+    is_doubtful = has_margin.unsqueeze(1) & (actions[..., _OP] == _GERMINATE)
+    regret = regret_of(returns - GERMINATION_MARGIN * is_doubtful).clamp(max=REGRET_CUT)
     output = network.act(states, noise)
     joint = heads.log_probs(output, states.slot_ptr, masks, actions, exploration)
     joint = joint.masked_fill(~tried, IMPOSSIBLE)

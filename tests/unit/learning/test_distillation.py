@@ -29,6 +29,7 @@ from simic.contracts.field_report import FieldReport
 from simic.contracts.names import LEARNED
 from simic.contracts.settings.network import NetworkConfig
 from simic.contracts.settings.training import TrainConfig
+from simic.controllers.features import FEATURES
 from simic.controllers.network import FeatureNoise
 from simic.hosts.plugins import blueprint_names
 from simic.learning import distillation, training_run
@@ -93,25 +94,30 @@ def before_the_first_epoch(root: Path, keys: Iterable[int]) -> GraphDataset:
     return store_of(root, untrained_at_first(bandit_branches(keys, noise=0.0)))
 
 
-def test_a_germination_before_the_first_epoch_has_to_be_worth_a_point_more_than_waiting(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def with_a_seed(root: Path, keys: Iterable[int]) -> GraphDataset:
+    store = store_of(root, bandit_branches(keys, noise=0.0))
+    store.table.context_x[:, FEATURES["context"].index("budget_used")] = 0.5
+    return store
+
+
+def without_doubt(root: Path, keys: Iterable[int]) -> GraphDataset:
+    return store_of(root, bandit_branches(keys, noise=0.0))
+
+
+@pytest.mark.parametrize(("of", "margin"), [(before_the_first_epoch, 1.0), (with_a_seed, 1.0), (without_doubt, 0.0)])
+def test_a_doubtful_germination_has_to_be_worth_a_point_more_than_waiting(
+    of: Callable[[Path, Iterable[int]], GraphDataset], margin: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The loss takes a point off its return; the returns stay as they are, and so does every later decision."""
-    early = before_the_first_epoch(tmp_path / "early", range(6))
-    later = store_of(tmp_path / "later", bandit_branches(range(6), noise=0.0))
-    found, less = {}, {}
-    for name, store in (("early", early), ("later", later)):
-        split = branched_decisions(store)
-        assert split is not None
-        found[name] = split.learned
-        germinates = split.learned.actions[..., 0] == OP_INDEX[Op.GERMINATE]
-        less[name] = split.learned._replace(returns=split.learned.returns - 1.0 * germinates)
-    torch.testing.assert_close(found["early"].returns, found["later"].returns)
-    with_margin = _policy_gradient(early, found["early"]), _policy_gradient(later, found["later"])
-    monkeypatch.setattr(distillation, "FIRST_EPOCH_MARGIN", 0.0)
-    torch.testing.assert_close(with_margin[0], _policy_gradient(early, less["early"]))
-    assert not torch.allclose(with_margin[0], _policy_gradient(early, found["early"]))
-    torch.testing.assert_close(with_margin[1], _policy_gradient(later, found["later"]))
+    """The loss takes a point off its return; the returns stay as they are, and so does every other decision."""
+    store = of(tmp_path, range(6))
+    split = branched_decisions(store)
+    assert split is not None
+    germinates = split.learned.actions[..., 0] == OP_INDEX[Op.GERMINATE]
+    less = split.learned._replace(returns=split.learned.returns - margin * germinates)
+    with_margin = _policy_gradient(store, split.learned)
+    monkeypatch.setattr(distillation, "GERMINATION_MARGIN", 0.0)
+    torch.testing.assert_close(with_margin, _policy_gradient(store, less))
+    assert torch.allclose(with_margin, _policy_gradient(store, split.learned)) == (margin == 0.0)
 
 
 def test_lf75_branches_before_the_first_epoch_lift_its_restraint(tmp_path: Path, branched: GraphDataset) -> None:
