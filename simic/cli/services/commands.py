@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -49,12 +50,19 @@ def init(as_json: AsJson = False) -> None:
     from simic.app.promotion import initialise_home
 
     container = open_container(use=HomeUse.MAKE)
-    with working("making the databases of MLflow and Prefect, which takes up to half a minute in a new home"):
+    makes = "making the databases of MLflow and Prefect, which takes up to half a minute in a new home"
+    with working(makes), ThreadPoolExecutor(1) as beside:
+        prefect = beside.submit(_require_prefect_database, container.home)
         facts = initialise_home(container)
-        with exclusive(container.home.locks / "prefect", "creating the Prefect database", wait_s=300):
-            if not (container.home.prefect / "prefect.db").exists():
-                create_prefect_database(container.home)
+        prefect.result()
     emit(facts, as_json, lambda console: console.print(f"ready: {facts['home']}, signing key {facts['key_id']}"))
+
+
+def _require_prefect_database(home: Home) -> None:
+    """Create the Prefect database if there is none."""
+    with exclusive(home.locks / "prefect", "creating the Prefect database", wait_s=300):
+        if not (home.prefect / "prefect.db").exists():
+            create_prefect_database(home)
 
 
 def up(port: Port = 4200, mlflow_port: MlflowPort = 5000, as_json: AsJson = False) -> None:
