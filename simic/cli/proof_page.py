@@ -44,12 +44,18 @@ __all__ = [
 
 def page(proof: Proof, figure: str | None) -> str:
     """Return the page in Markdown; ``figure`` is the path of the plot, relative to the page."""
-    blocks = ["# Proof", _introduction(proof), fenced(proof.command)]
+    blocks = [f"# {_title(proof)}", _introduction(proof), fenced(proof.command)]
     if figure is not None:
         blocks.append(f"![Gains of the learned policies over the baselines, by training seed]({quote(figure)})")
     for proof_set in proof.sets:
         blocks += [f"## {heading(proof_set)}", *_section(proof, proof_set)]
     return "\n\n".join(visible(block) for block in blocks) + "\n"
+
+
+def _title(proof: Proof) -> str:
+    names = ", ".join(dict.fromkeys(proof_set.trained_on for proof_set in proof.sets))
+    left_out = ", families left out in turn" if any(proof_set.left_out for proof_set in proof.sets) else ""
+    return f"Proof of runs on {names}{left_out}"
 
 
 def heading(proof_set: ProofSet) -> str:
@@ -195,7 +201,7 @@ def _book_note(proof_set: ProofSet) -> str:
 
 def _seeds_table(proof_set: ProofSet) -> Table:
     others = list(proof_set.over)
-    last = ("test accuracy", "parameters", "illegal actions", "stopped episodes")
+    last = ("test accuracy", "parameters", "illegal actions", "aborted episodes")
     searched = {row.controller for row in proof_set.rows if row.scored_by == "test"}
     over = (f"over {name}{SCORED_MARK if name in searched else ''}" for name in others)
     header = ("training seed", "policy", "gate", *over, *last)

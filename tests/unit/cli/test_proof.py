@@ -55,6 +55,7 @@ def test_the_page_says_what_was_measured_and_how_to_measure_it_again(
     (request,) = asked
     assert (request.sets, request.also, request.seeds, request.left_out) == (("benchmark",), (), (4, 5, 6), ("gain",))
     text = out.read_text("utf-8")
+    assert text.startswith("# Proof of runs on benchmark, families left out in turn\n")
     assert (
         f"simic proof --set benchmark --seeds 3 --hosts 2 --without gain --profile default --seed 4 --out {out}" in text
     )
@@ -73,7 +74,7 @@ def test_the_page_says_what_was_measured_and_how_to_measure_it_again(
     assert "Seed 0 did not pass: return_over_blind." in text
     assert "Seed 2 failed: a policy that never commits." in text
     endings = [line.rsplit("|", 3)[1:3] for line in text.splitlines() if " rejected |" in line or " accepted |" in line]
-    assert endings[:2] == [[" 5 ", " 0 "], [" 0 ", " 7 "]], "illegal actions and stopped episodes of each policy"
+    assert endings[:2] == [[" 5 ", " 0 "], [" 0 ", " 7 "]], "illegal actions and aborted episodes of each policy"
     assert "varies from +0.0 to +6.0, with a standard deviation of 3.06" in text
     assert "| gain | 2 | +0.0 [+0.0, +0.0] | +2.0 [" in text
     shown = " ".join(capsys.readouterr().out.split())
