@@ -11,7 +11,7 @@ from simic.contracts.errors import ConfigError
 from simic.contracts.results.gate import ValidationReport
 from simic.contracts.results.karn import KarnReport
 from simic.contracts.results.receipts import SnapshotManifest
-from simic.hosts.plugins import world_identity
+from simic.hosts.world_identity import world_identity
 from simic.learning import train_karn as learning
 from simic.runtime.locks import exclusive
 from simic.validation import report as reports

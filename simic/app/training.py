@@ -32,7 +32,7 @@ from simic.contracts.splits import Split
 from simic.controllers.plans import load_plans
 from simic.hosts.batched.images import pictures_digest
 from simic.hosts.host_sets import draw_keys, host_set, identify
-from simic.hosts.plugins import world_identity
+from simic.hosts.world_identity import world_identity
 from simic.learning import train as learning
 from simic.learning.objectives import OBJECTIVES
 from simic.learning.training_run import WarmStart

@@ -32,8 +32,8 @@ from simic.controllers.protocol import Controller, Verified, Verify
 from simic.hosts.batched.images import pictures_digest
 from simic.hosts.host_sets import layers_of
 from simic.hosts.mixed_ensemble import ensemble_of
-from simic.hosts.plugins import world_identity
 from simic.hosts.rollout import Growing, Step, rollout
+from simic.hosts.world_identity import world_identity
 from simic.numerics.rewards import basic_return, basic_rewards
 from simic.runtime.clock import Clock
 from simic.runtime.process_pool import run_jobs, worker_count

@@ -20,8 +20,8 @@ from simic.contracts.field_report import FieldReport, Outcome, StepMetrics
 from simic.contracts.settings.run import EpisodeStopConfig, WorldConfig
 from simic.contracts.state import HardwareContext, HostIdentity, SystemState
 from simic.hosts.ensemble import StepOutcome
-from simic.hosts.plugins import world_identity
 from simic.hosts.rollout import Step
+from simic.hosts.world_identity import world_identity
 from simic.trust.canonical import digest_of
 
 __all__ = ["NOTICEABLE", "Source", "branch_ids", "field_reports", "run_ids", "short_id"]

@@ -29,7 +29,7 @@ from simic.contracts.settings.run import RunConfig
 from simic.contracts.splits import Split
 from simic.contracts.state import HostIdentity
 from simic.hosts.host_sets import draw_keys, host_set, identify, kept_families
-from simic.hosts.plugins import world_identity
+from simic.hosts.world_identity import world_identity
 from simic.runtime.home import Home
 from simic.runtime.locks import exclusive
 from simic.runtime.progress import Advance, no_advance

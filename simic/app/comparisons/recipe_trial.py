@@ -32,7 +32,7 @@ from simic.contracts.settings.run import RunConfig
 from simic.contracts.splits import Split
 from simic.contracts.state import HostIdentity
 from simic.hosts.host_sets import draw_keys, host_set, identify
-from simic.hosts.plugins import world_identity
+from simic.hosts.world_identity import world_identity
 from simic.learning.objectives import OBJECTIVES
 from simic.learning.training_run import WarmStart
 from simic.runtime.home import Home

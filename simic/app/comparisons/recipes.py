@@ -10,7 +10,7 @@ from simic.contracts.errors import ConfigError
 from simic.contracts.results.receipts import TrainingReport
 from simic.contracts.results.trials import SeedChoice
 from simic.contracts.settings.run import RunConfig
-from simic.hosts.plugins import world_identity
+from simic.hosts.world_identity import world_identity
 from simic.registry.mlflow_run import flatten
 from simic.runtime.settings import config_digest
 

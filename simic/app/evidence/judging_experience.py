@@ -13,7 +13,7 @@ from simic.contracts.errors import ConfigError
 from simic.contracts.results.judgements import JudgementEntry
 from simic.contracts.settings.run import WorldConfig
 from simic.contracts.state import HostIdentity
-from simic.hosts.plugins import world_identity
+from simic.hosts.world_identity import world_identity
 from simic.trust.canonical import digest_of
 
 __all__ = ["reporter_of_comparison", "reporter_of_judgement"]

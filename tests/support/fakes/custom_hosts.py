@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from simic.contracts.settings.run import WorldConfig
 from simic.contracts.state import LayerKind
 from simic.hosts import plugins as catalogue
+from simic.hosts import world_identity
 from simic.hosts.custom import Layer, ModuleFamily, ModuleHost, Samples
 from simic.hosts.custom.host_batch import CustomHosts
 from simic.hosts.ensemble import Ensemble
@@ -44,10 +45,10 @@ def install(
     groups = {"simic.host_families": families, "simic.blueprints": blueprints or {}}
     plugs = {group: {name: Plug(thing) for name, thing in things.items()} for group, things in groups.items()}
     patch.setattr(plugin_folder, "_installed", lambda group: plugs.get(group, {}))
-    for cached in ("_names", "_load", "world_digest"):
+    for module, cached in ((catalogue, "_names"), (catalogue, "_load"), (world_identity, "world_digest")):
         # Without its cache, so that nothing learned here outlives the patch.
-        original = getattr(catalogue, cached)
-        patch.setattr(catalogue, cached, getattr(original, "__wrapped__", original))
+        original = getattr(module, cached)
+        patch.setattr(module, cached, getattr(original, "__wrapped__", original))
 
 
 class Toy(nn.Module):

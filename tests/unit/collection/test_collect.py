@@ -33,7 +33,8 @@ from simic.controllers.network import NetworkShape, PolicyNetwork, fit_normalise
 from simic.controllers.policy_files import describe, load_policy, save_policy
 from simic.hosts.ensemble import Ensemble
 from simic.hosts.host_sets import identify
-from simic.hosts.plugins import blueprint_names, world_identity
+from simic.hosts.plugins import blueprint_names
+from simic.hosts.world_identity import world_identity
 from simic.trust.keys import Keyring, Signer
 from simic.trust.seal import seal
 

@@ -19,11 +19,11 @@ from simic.contracts.settings.lifecycle import GovernorConfig, LifecycleConfig
 from simic.contracts.settings.run import WorldConfig
 from simic.contracts.state import HardwareContext, HostIdentity
 from simic.controllers.factory import make
-from simic.hosts import plugins as catalogue
+from simic.hosts import world_identity as identity
 from simic.hosts.ensemble import Ensemble
 from simic.hosts.host_sets import identify
-from simic.hosts.plugins import world_identity
 from simic.hosts.rollout import Step, rollout
+from simic.hosts.world_identity import world_identity
 from simic.trust.canonical import digest_of
 
 WORLD = WorldConfig(horizon=4)
@@ -108,7 +108,7 @@ def test_how_fast_hosts_are_grown_changes_no_episode() -> None:
 def test_changed_hosts_live_other_episodes(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same keys in another version of the world must not contradict what the lake holds of them."""
     before = run_ids(HOSTS, "random", None, 1, WORLD)
-    monkeypatch.setattr(catalogue, "world_digest", lambda: "f" * 64)
+    monkeypatch.setattr(identity, "world_digest", lambda: "f" * 64)
     assert not set(before) & set(run_ids(HOSTS, "random", None, 1, WORLD))
 
 

@@ -27,7 +27,7 @@ from simic.hosts.custom.host import build_host
 from simic.hosts.custom.optimised import OptimisedHosts
 from simic.hosts.custom.training import batch_of, sample_order
 from simic.hosts.ensemble import Ensemble
-from simic.hosts.plugins import world_identity
+from simic.hosts.world_identity import world_identity
 
 EPOCHS, KEY = 16, 8
 

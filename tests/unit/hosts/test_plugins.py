@@ -11,7 +11,6 @@ import pytest
 from support.builders.ensembles import ensemble
 
 from simic.contracts.errors import ConfigError
-from simic.contracts.settings.run import WorldConfig
 from simic.hosts import plugins as catalogue
 from simic.hosts.host_sets import SETS
 from simic.runtime import plugin_folder
@@ -48,30 +47,6 @@ def test_names_are_known_without_torch() -> None:
             }
         ),
     ]
-
-
-def test_the_world_digest_is_that_of_the_sources_and_costs_no_torch() -> None:
-    program = (
-        "import sys; from simic.hosts.plugins import world_digest; print(world_digest());"
-        "assert 'torch' not in sys.modules"
-    )
-    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert result.stdout.strip() == catalogue.world_digest()
-    assert len(catalogue.world_digest()) == 64
-
-
-@pytest.mark.parametrize("seen", ["code", "plug-in"])
-def test_another_source_or_plug_in_is_another_world(seen: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    here = catalogue.world_digest.__wrapped__()
-    if seen == "code":
-        monkeypatch.setattr(catalogue, "tree_digest", lambda root, packages: f"{root.name}/{packages}")
-    else:
-        point = EntryPoint("another", "elsewhere:BLUEPRINT", "simic.blueprints")
-        monkeypatch.setattr(
-            plugin_folder, "_installed", lambda group: {"another": point} if group in point.group else {}
-        )
-    assert catalogue.world_digest.__wrapped__() != here
-    assert catalogue.world_digest() == here
 
 
 @pytest.mark.parametrize("load", [catalogue.load_blueprint, catalogue.load_family, catalogue.load_trunk])
@@ -120,19 +95,6 @@ def test_an_entry_point_that_leads_nowhere_is_a_configuration_error(
         catalogue._load.__wrapped__(catalogue._BLUEPRINTS, "mine")
 
 
-def test_a_plug_in_whose_source_changed_is_another_world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An editable install keeps its version while its code changes; it is read, and not imported, to tell."""
-    module = tmp_path / "edited_plugin.py"
-    module.write_text("raise RuntimeError\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    point = EntryPoint("mine", "edited_plugin:BLUEPRINT", "simic.blueprints")
-    monkeypatch.setattr(plugin_folder, "_installed", lambda group: {"mine": point} if group == point.group else {})
-    before = catalogue.world_digest.__wrapped__()
-    assert catalogue.world_digest.__wrapped__() == before
-    module.write_text("raise RuntimeError  # edited\n")
-    assert catalogue.world_digest.__wrapped__() != before
-
-
 def test_a_plug_in_that_fails_names_itself_and_harms_only_those_who_want_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -145,8 +107,3 @@ def test_a_plug_in_that_fails_names_itself_and_harms_only_those_who_want_it(
     with pytest.raises(ConfigError, match=r"entry point simic\.blueprints:mine = broken_plugin:BLUEPRINT.*division"):
         catalogue.load_blueprint("mine")
     assert not ensemble([1]).masks().blueprint[0, catalogue.blueprint_names().index("mine")]
-
-
-def test_more_threads_than_keep_the_bits_are_another_world() -> None:
-    one, two, three = (catalogue.world_identity(WorldConfig(threads=threads)) for threads in (1, 2, 3))
-    assert one == two != three

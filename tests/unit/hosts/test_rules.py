@@ -20,7 +20,7 @@ from simic.contracts.settings.run import WorldConfig
 from simic.hosts import lifecycle_gates
 from simic.hosts.ensemble import Ensemble
 from simic.hosts.governor import Evidence, judge
-from simic.hosts.plugins import world_identity
+from simic.hosts.world_identity import world_identity
 from simic.runtime.settings import config_digest, load_profile
 
 S = SeedStage

@@ -27,8 +27,9 @@ from simic.hosts.families._series import CLASSES, LENGTH, series
 from simic.hosts.host_sets import SETS, identify
 from simic.hosts.interfaces import DataSplit
 from simic.hosts.mixed_ensemble import MixedEnsemble, ensemble_of
-from simic.hosts.plugins import load_module_family, world_identity
+from simic.hosts.plugins import load_module_family
 from simic.hosts.rng import Purpose
+from simic.hosts.world_identity import world_identity
 from simic.validation.episodes import TrialJob, run_episodes
 
 FAMILIES = SETS["trunks"].families
