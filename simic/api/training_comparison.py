@@ -116,7 +116,7 @@ class TrainingComparison(Contract):
     def _notes(self) -> list[str]:
         share = self.differences[0].difference.confidence
         notes = [
-            f"{len(self.seeds)} seeds. difference: minus {self.arms[0]}, paired by seed, with its {share:.0%} "
+            f"{len(self.seeds)} seeds. difference: minus {self.arms[0]}, paired by seed, with its {100 * share:g}% "
             f"interval. adjusted p: up to {LEVEL:g} a difference is shown."
         ]
         if len(self.differences) * 2.0 ** (1 - len(self.seeds)) > LEVEL:

@@ -154,7 +154,7 @@ def _page(report: OffPolicyReport, remarks: list[str]) -> list[object]:
         f"verdict: {report.verdict.value}, by {' and '.join(report.judged_by) or 'no estimator'}",
         *(f"insufficient: {_found(check.found)} {check.name}; expected {check.expected}" for check in failed),
         *(
-            f"at least {bound.value:.1f} points with {bound.confidence:.0%} confidence ({bound.method})"
+            f"at least {bound.value:.1f} points with {100 * bound.confidence:g}% confidence ({bound.method})"
             for bound in report.lower_bounds
         ),
         *remarks,

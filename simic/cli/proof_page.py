@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from urllib.parse import quote
 
 from simic.cli.console import short, visible
+from simic.contracts.names import ORACLE
 from simic.contracts.results.proof import Proof, ProofLeftOut, ProofSeed, ProofSet
 from simic.validation.baselines.plan_book import missing_book_message
 from simic.validation.table import (
@@ -66,7 +67,7 @@ def heading(proof_set: ProofSet) -> str:
 
 
 def _introduction(proof: Proof) -> str:
-    confidence = f"{100 * proof.confidence:.0f} %"
+    confidence = f"{100 * proof.confidence:g} %"
     also = f"Besides its own set a run learns from {', '.join(proof.further)}. " if proof.further else ""
     seeds = f"{len(proof.seeds)} training seed{'s' if len(proof.seeds) > 1 else ''}"
     return (
@@ -171,13 +172,15 @@ def static_table(proof_set: ProofSet) -> Table:
 
 
 def summary(proof_set: ProofSet) -> str:
-    """Return the share of the oracle's gain and the spread over training seeds as a sentence each."""
+    """Return the share of the oracle's gain, the spread over training seeds, and what limits both, as sentences."""
     sentences = []
     if (share := proof_set.share_of_oracle) is not None:
         sentences.append(
             f"The learned policies gain {100 * share.mean:.0f} % [{100 * share.lower:.0f}, {100 * share.upper:.0f}] of "
             f"what the oracle gains."
         )
+    elif ORACLE in proof_set.over:
+        sentences.append("No share of the oracle's gain is told, because on some resampled hosts it gains nothing.")
     learned = proof_set.rows[-1].share_of_hindsight
     if learned is not None:
         base = "`blind`" if any(row.controller == "blind" for row in proof_set.rows) else "`wait`"
@@ -191,7 +194,9 @@ def summary(proof_set: ProofSet) -> str:
             f"Between training seeds the gain over never growing varies from {min(means):+.1f} to {max(means):+.1f}, "
             f"with a standard deviation of {proof_set.spread:.2f}."
         )
-    return " ".join(sentences) or "One training seed: the intervals are over hosts alone."
+    if len(proof_set.seeds) == 1:
+        sentences.append("One training seed: the intervals are over hosts alone.")
+    return " ".join(sentences)
 
 
 def _book_note(proof_set: ProofSet) -> str:

@@ -101,7 +101,7 @@ def _evidence(judged: JudgedOn) -> Iterator[tuple[str, str]]:
     if summary.consulted_by is not None:
         yield "  consulted by", f"policy {short(summary.consulted_by)}, in all rows of the judgement"
     if judged.gain is None:
-        level = f"lower bound {summary.lower_bound:+.1f} at {summary.confidence:.1%}"
+        level = f"lower bound {summary.lower_bound:+.1f} at {100 * summary.confidence:g}%"
         yield "  over wait", f"{summary.return_over_wait:+.1f}, {level}"
     else:
         for name in sorted(judged.gain.over, key=lambda name: (controller_rank(name), name)):

@@ -11,7 +11,7 @@ Resampling and exchangeable arrays, Bernoulli 6(2)). For few seeds there is a St
 from __future__ import annotations
 
 from functools import lru_cache
-from math import cos, lgamma, log, log1p, pi, sin, sqrt
+from math import cos, floor, lgamma, log, log1p, pi, sin, sqrt
 from statistics import NormalDist
 from typing import Literal, NamedTuple
 
@@ -34,6 +34,8 @@ __all__ = [
 
 BLOCK_ELEMENTS = 1 << 20
 """Largest number of drawn indices in memory: 8 MiB."""
+_ROUNDING = 1e-9
+"""Added to degrees of freedom, so that rounding does not take a whole one away."""
 
 
 class Interval(NamedTuple):
@@ -76,22 +78,31 @@ def paired_bootstrap(
 def crossed_student(differences: ArrayLike, confidence: float = 0.95, *, strata: ArrayLike | None = None) -> Interval:
     """Return a Student interval of the mean of ``differences`` [S, N]: S training seeds, N >= 2 hosts they share.
 
-    Half of its width is sqrt(t(S - 1)^2 a^2 / S + t(N - F)^2 b^2 / N), with the quantiles t of Student's distribution,
-    the sample variance a^2 of the means of the seeds, and b^2, that of the means of the hosts within their F
-    ``strata``. It covers the mean with at least ``confidence`` for normal effects of seeds, hosts and cells, whatever
-    their shares (Banerjee 1960, Sankhya 22). One seed has no spread: the interval is over hosts alone.
+    Half of its width is sqrt(t(S - 1)^2 a^2 / S + t(f)^2 v), with the quantiles t of Student's distribution, the sample
+    variance a^2 of the means of the seeds, and the variance v of the mean over hosts, from the means of the hosts
+    within their ``strata`` [N]. It has Satterthwaite's degrees of freedom f, rounded down (1946, Biometrics Bulletin
+    2(6)), so a family may vary more than others. The interval covers the mean with about ``confidence`` or more for
+    normal effects of seeds, hosts and cells, whatever their shares (Banerjee 1960, Sankhya 22). One seed has no spread:
+    the interval is over hosts alone.
     """
     values = _table(differences, confidence, 1)
-    seeds, hosts = values.shape
-    groups, columns, rows = groups_of(hosts, strata), values.mean(axis=0), values.mean(axis=1)
-    freedom = hosts - len(groups)
-    level = 0.5 + confidence / 2.0
-    between_hosts = sum(float(((columns[own] - columns[own].mean()) ** 2).sum()) for own in groups) / freedom
-    square = student_quantile(level, freedom) ** 2 * between_hosts / hosts
+    seeds, level, rows = len(values), 0.5 + confidence / 2.0, values.mean(axis=1)
+    variance, freedom = _variance_within(values.mean(axis=0), strata)
+    square = student_quantile(level, freedom) ** 2 * variance
     if seeds > 1:
         square += student_quantile(level, seeds - 1) ** 2 * float(rows.var(ddof=1)) / seeds
     mean = float(values.mean())
     return Interval(mean, mean - sqrt(square), mean + sqrt(square))
+
+
+def _variance_within(columns: NDArray[np.float64], strata: ArrayLike | None) -> tuple[float, int]:
+    """Return the variance of the mean of ``columns`` [N] within ``strata`` [N], and its degrees of freedom."""
+    groups, total = groups_of(len(columns), strata), len(columns) ** 2
+    parts = [(len(own) * float(columns[own].var(ddof=1)) / total, len(own) - 1) for own in groups]
+    variance, squares = sum(part for part, _ in parts), sum(part**2 / freedom for part, freedom in parts)
+    if len(parts) == 1 or squares == 0.0:
+        return variance, len(columns) - len(parts)
+    return variance, max(1, floor(variance**2 / squares + _ROUNDING))
 
 
 def crossed_ratio(

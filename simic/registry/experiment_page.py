@@ -60,7 +60,7 @@ def _description(history: History) -> str:
             f"**Live: {version.name} {version.semantic_version}**, version {version.number}, policy "
             f"`{version.digest[:_DIGEST_CHARACTERS]}`, since {entry.at:%Y-%m-%d %H:%M} UTC; gain over `wait`: mean "
             f"{validation.return_over_wait:.3g}, lower bound {validation.lower_bound:.3g} "
-            f"({validation.confidence:.0%} interval, {validation.episodes} held-out hosts)."
+            f"({100 * validation.confidence:g}% interval, {validation.episodes} held-out hosts)."
         )
     return (
         f"{live}\n\n"

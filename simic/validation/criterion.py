@@ -109,5 +109,5 @@ def line(
 
 def interval_text(estimate: Estimate) -> str:
     """Return the interval of a paired difference with its confidence and number of hosts."""
-    interval = f"[{estimate.lower:+.2f}, {estimate.upper:+.2f}] points at {estimate.confidence:.0%}"
+    interval = f"[{estimate.lower:+.2f}, {estimate.upper:+.2f}] points at {100 * estimate.confidence:g}%"
     return f"{interval} over {estimate.n} hosts"

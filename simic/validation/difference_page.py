@@ -76,7 +76,7 @@ def _head(difference: PolicyDifference, first: str, second: str) -> Iterator[str
         f'<p class="remark">Snapshot {escape(difference.snapshot_digest[:12])}: {difference.episodes:,} episodes of '
         f"{escape(', '.join(difference.sets))} on {difference.hosts:,} hosts; left out: {left_out}. Only states in "
         "which an operation besides WAIT is legal count, each as often as it was logged. Disagreement is the mean "
-        f"total variation distance, with {difference.confidence:.0%} intervals over hosts. It says how often the "
+        f"total variation distance, with {100 * difference.confidence:g}% intervals over hosts. It says how often the "
         "policies differ, not which one is better: <code>simic compare</code> does.</p>"
     )
 

@@ -95,7 +95,7 @@ def paired_differences(report: TrialReport, path: Path) -> Path:
     axes.set_yticks(range(len(groups)), groups)
     axes.set_ylim(len(groups) - 0.5, -0.5)
     confidence = next((trial.over_wait.confidence for trial in trials if trial.over_wait is not None), math.nan)
-    axes.set_xlabel(f"return over never growing, points (paired by host; bars: {confidence:.0%} interval)")
+    axes.set_xlabel(f"return over never growing, points (paired by host; bars: {100 * confidence:g}% interval)")
     axes.set_title(f"What each controller adds, {len(report.host_keys)} held-out hosts of set {report.set}", loc="left")
     handles = [legend_mark(*_CONTROLLER_STYLE.get(t.controller, (RED, "P")), t.controller) for t in trials]
     axes.legend(handles=handles, loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False)

@@ -24,7 +24,7 @@ def draw_gains(proof: Proof, path: Path) -> Path:
     panels = figure.subplots(1, len(proof.sets), squeeze=False).ravel().tolist()
     for panel, proof_set in zip(panels, proof.sets, strict=True):
         _draw(panel, proof_set)
-    confidence = f"{100 * proof.confidence:.0f} %"
+    confidence = f"{100 * proof.confidence:g} %"
     figure.legend(
         handles=[
             legend_mark(SKY, "o", f"one training seed ({confidence} interval over hosts)"),

@@ -17,7 +17,7 @@ from simic.contracts.results.trials import ControllerTrial, Estimate, FamilyTria
 from simic.contracts.rewards import DEFAULT_FLAGS, FlagConfig, RewardConfig
 from simic.contracts.settings.run import TrialConfig, WorldConfig
 from simic.contracts.state import HostIdentity
-from simic.numerics.intervals import Interval, crossed_ratio, crossed_student, paired_bootstrap
+from simic.numerics.intervals import Interval, crossed_ratio, crossed_student, groups_of, paired_bootstrap
 from simic.runtime.clock import Clock
 from simic.runtime.process_pool import run_jobs, worker_count
 from simic.runtime.seeds import derive
@@ -46,7 +46,7 @@ __all__ = [
 
 
 FEW = 30
-"""Hosts from which on a percentile bootstrap covers a mean nearly as often as it says."""
+"""Hosts of each family from which on a percentile bootstrap covers a mean nearly as often as it says."""
 
 
 def paired_estimate(
@@ -54,12 +54,13 @@ def paired_estimate(
 ) -> Estimate:
     """Return the mean of ``ours - theirs`` [n], paired by host, with its interval.
 
-    From ``FEW`` hosts on it is that of the percentile bootstrap: with ``families`` [n] every resample keeps the mix of
-    families, as in the draw of the hosts. For fewer it is Student's within the families (``crossed_student``): a
-    bootstrap interval of two normal differences contains their mean in half of the cases instead of 95 %.
+    From ``FEW`` hosts of each family on it is that of the percentile bootstrap: with ``families`` [n] every resample
+    keeps the mix of families, as in the draw of the hosts. For fewer it is Student's within the families
+    (``crossed_student``): a bootstrap interval of two normal differences contains their mean in half of the cases
+    instead of 95 %.
     """
     differences = np.asarray(ours, dtype=np.float64) - np.asarray(theirs, dtype=np.float64)
-    if len(differences) < FEW:
+    if min(map(len, groups_of(len(differences), families))) < FEW:
         return crossed_estimate(differences[np.newaxis], config, families)
     interval = paired_bootstrap(
         differences, config.confidence, config.bootstrap_samples, derive(seed, "bootstrap"), strata=families

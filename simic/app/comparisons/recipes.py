@@ -43,10 +43,13 @@ def judging_config(recipes: Sequence[Recipe], set_name: str | None) -> RunConfig
                 "the judging hosts with --set"
             )
         ours, theirs = _judging_settings(first, chosen), _judging_settings(other.config, chosen)
-        if wrong := [name for name in ours if ours[name] != theirs.get(name)]:
+        # Some settings are named only where they differ from the usual ones.
+        names = dict.fromkeys([*ours, *theirs])
+        if wrong := next((name for name in names if ours.get(name) != theirs.get(name)), None):
             raise ConfigError(
-                f"{recipes[0].name} and {other.name} differ in {wrong[0]}: {ours[wrong[0]]} and {theirs[wrong[0]]}. It "
-                f"decides how policies are judged; give both the same value, such as with -o for all recipes"
+                f"{recipes[0].name} and {other.name} differ in {wrong}: {ours.get(wrong, 'not set')} and "
+                f"{theirs.get(wrong, 'not set')}. It decides how policies are judged; give both the same value, such "
+                "as with -o for all recipes"
             )
     world = first.world.model_copy(update={"set": chosen, "without": ()})
     return first.model_copy(update={"world": world})

@@ -224,6 +224,8 @@ def test_a_recipe_is_what_simic_run_gets(tmp_path: Path) -> None:
         (["quick", "quick -o 'x"], {}, "close the quotes"),
         (["quick", "quick -o train.averge=0.5"], {}, "did you mean train.average"),
         (["quick", "quick -o world.horizon=9"], {}, "differ in world.horizon: 20 and 9"),
+        (["quick", "quick -o world.threads=3"], {}, "differ in world.threads: not set and 3"),
+        (["quick -o world.threads=3", "quick"], {}, "differ in world.threads: 3 and not set"),
         (["quick", "quick -o curate.reward.rent=9"], {}, "differ in curate.reward.rent: 3.0 and 9"),
         (["quick", "quick -o world.set=varied"], {}, "name the set of the judging hosts with --set"),
         (["quick", "quick -o train.objective=nothing"], {}, "nothing"),

@@ -11,6 +11,7 @@ from support.builders.proofs import proof_training, proof_trial
 from simic.app.comparisons.proof import ProofRequest
 from simic.app.container import Container
 from simic.cli.proof import proof
+from simic.cli.proof_page import page, summary
 from simic.contracts.errors import ConfigError
 from simic.contracts.results.proof import Proof, ProofSet
 from simic.contracts.settings.run import TrialConfig
@@ -81,6 +82,26 @@ def test_the_page_says_what_was_measured_and_how_to_measure_it_again(
     assert "Families left out of the training" in shown
     assert "Cost and accuracy" in shown and "rent x 16" in shown
     assert f"wrote {out}" in shown
+
+
+def test_one_training_seed_and_an_oracle_that_may_gain_nothing_are_told() -> None:
+    wait, one = proof_trial("wait", [50, 60, 52, 62]), Tried(proof_training(0), proof_trial("x", [56, 62, 58, 64]))
+    sure, unsure = proof_trial("oracle", [60, 64, 62, 66]), proof_trial("oracle", [40, 64, 62, 60])
+    config = TrialConfig(bootstrap_samples=200)
+    told = [summary(compare({"wait": wait, "oracle": oracle}, [one], {}, config, [])) for oracle in (sure, unsure)]
+    assert [text.split(". ")[-1] for text in told] == ["One training seed: the intervals are over hosts alone."] * 2
+    assert "of what the oracle gains" in told[0]
+    assert "No share of the oracle's gain is told" in told[1]
+
+
+@pytest.mark.parametrize(("confidence", "shown"), [(0.95, "95 %"), (0.995, "99.5 %")])
+def test_the_page_shows_the_confidence_as_it_is(confidence: float, shown: str) -> None:
+    proof_set = compared()
+    report = Proof(
+        code_version="0.1.0+test", profile="quick", config_digest="c" * 64, command="simic proof", seeds=[0, 1, 2],
+        hosts_per_family=2, confidence=confidence, trainings=3, episodes=9, sets=[proof_set],
+    )  # fmt: skip
+    assert f"Student's {shown} intervals" in page(report, None)
 
 
 def test_every_family_of_every_set_is_left_out_if_asked_and_json_has_all(
