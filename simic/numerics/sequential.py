@@ -56,10 +56,12 @@ def anytime_p(differences: ArrayLike, first: int, best_at: int) -> NDArray[np.fl
 
 
 def anytime_interval(differences: ArrayLike, confidence: float, first: int, best_at: int) -> Interval:
-    """Return the means that ``anytime_p`` does not reject at 1 - ``confidence``, for ``differences`` [n].
+    """Return an interval that holds all means which ``anytime_p`` does not reject at 1 - ``confidence``.
 
-    With that confidence the intervals of all looks contain the true mean (a confidence sequence). A bound is infinite
-    where no mean is rejected, as for fewer than some ten pairs.
+    With that confidence the intervals of all looks at ``differences`` [n] contain the true mean (a confidence
+    sequence). A bound is infinite where no mean is rejected, as for fewer than some ten pairs. The scale of the test
+    depends on the mean that it tests. So if nearly all pairs of the first look are equal, the interval may also hold
+    means that are rejected.
     """
     values = np.asarray(differences, dtype=np.float64)
     if values.ndim != 1 or not 0.0 < confidence < 1.0:
@@ -72,7 +74,7 @@ def anytime_interval(differences: ArrayLike, confidence: float, first: int, best
 
 
 def _bound(values: NDArray[np.float64], mean: float, step: float, level: float, first: int, best_at: int) -> float:
-    """Return the mean nearest to the sample's, in the direction of ``step``, that is rejected."""
+    """Return a mean in the direction of ``step`` where rejection begins, one ``step`` away or more if it can be."""
 
     def is_rejected(shift: float) -> bool:
         return float(anytime_p(values - mean - shift, first, best_at)) <= level

@@ -7,6 +7,7 @@ for "insufficient evidence". The unit of every interval is a host.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import ceil
 from statistics import NormalDist
 from typing import NamedTuple, TypeAlias
 
@@ -120,11 +121,14 @@ def no_judgement(episodes: int) -> OffPolicyJudgement:
     return OffPolicyJudgement(None, [], [], [check], EvaluationVerdict.INSUFFICIENT)
 
 
-def lower_bounds(episodes: LoggedEpisodes, hosts: NDArray[np.int64], low: float, high: float) -> list[LowerBound]:
+def lower_bounds(
+    episodes: LoggedEpisodes, hosts: NDArray[np.int64], low: float, high: float, cut_off: float
+) -> list[LowerBound]:
     """Return lower bounds of the target's value for returns that are declared to lie in [low, high].
 
     Each host counts as one draw: the mean over its episodes. Weights are cut at ``WEIGHT_CUT``, which lowers the
-    expectation and never raises it.
+    expectation and never raises it. The share ``cut_off`` of the log, below 1, has no return, because its episodes did
+    not end; so many draws of the lowest return join the others.
 
     Raises:
         ValueError: if a logged return lies outside the range.
@@ -132,6 +136,7 @@ def lower_bounds(episodes: LoggedEpisodes, hosts: NDArray[np.int64], low: float,
     bounded = bounded_returns(episodes, low, high, WEIGHT_CUT)
     labels = np.unique(hosts, return_inverse=True)[1].reshape(-1)
     means = np.bincount(labels, bounded) / np.bincount(labels)
+    means = np.concatenate([means, np.zeros(ceil(len(means) * cut_off / (1.0 - cut_off)))])
     both = 2.0 * CONFIDENCE - 1.0  # the lower end of a two-sided interval of this confidence
     top = WEIGHT_CUT * (high - low)
     methods = {"Hoeffding": hoeffding, "empirical Bernstein": empirical_bernstein}

@@ -93,7 +93,7 @@ def evaluate(container: Container, choice: EvaluationChoice) -> OffPolicyReport:
         groups = [(of, behaviours[run]) for of, run in zip(named.sets, named.run_ids, strict=True)]
         episodes = _episodes(container, spec, log, choice, hosts, groups)
         judgement = judge(episodes, hosts, groups, derive(container.seed, "evaluate"), cut_off)
-        bounds = _bounds(episodes, hosts, choice.return_range)
+        bounds = _bounds(episodes, hosts, choice.return_range, cut_off)
     report = OffPolicyReport(
         **container.provenance._asdict(),
         started_at=started_at,
@@ -313,11 +313,12 @@ def hosts_of(log: Log) -> tuple[HostIdentity, ...]:
 
 
 def _bounds(
-    episodes: LoggedEpisodes, hosts: NDArray[np.int64], declared: tuple[float, float] | None
+    episodes: LoggedEpisodes, hosts: NDArray[np.int64], declared: tuple[float, float] | None, cut_off: float | None
 ) -> list[LowerBound]:
-    if declared is None or len(np.unique(hosts)) < 2:
+    """Return the bounds; none without a declared range, of one host, or if nobody counted what was cut off."""
+    if declared is None or cut_off is None or len(np.unique(hosts)) < 2:
         return []
     try:
-        return lower_bounds(episodes, hosts, *declared)
+        return lower_bounds(episodes, hosts, *declared, cut_off)
     except ValueError as error:
         raise ConfigError(f"--return-range: {error}; declare a range that holds for every possible return") from error

@@ -141,10 +141,22 @@ def test_false_verdicts_are_rare_where_the_target_equals_the_behaviour_in_value(
 
 def test_lower_bounds_are_below_the_value_and_the_variance_helps() -> None:
     episodes = bandit(n=4000, gain=4.0)
-    found = {bound.method: bound.value for bound in lower_bounds(episodes, np.arange(4000), -6.0, 10.0)}
+    found = {bound.method: bound.value for bound in lower_bounds(episodes, np.arange(4000), -6.0, 10.0, 0.0)}
     assert -6.0 <= found["Hoeffding"] < found["empirical Bernstein"] < 2.8
     with pytest.raises(ValueError, match="returns must lie"):
-        lower_bounds(episodes, np.arange(4000), 0.0, 1.0)
+        lower_bounds(episodes, np.arange(4000), 0.0, 1.0, 0.0)
+
+
+def test_lower_bounds_count_what_was_cut_off_as_the_lowest_return() -> None:
+    """The policy that logged is judged: two in five of its trainings crash, which is worth 0, and the others 90."""
+    ends, true = 20_000, 0.6 * 90.0
+    same, whole = np.full((1, ends), -1.0), np.ones((1, ends), dtype=bool)
+    episodes = LoggedEpisodes.of(
+        log_prob_target=same, log_prob_behaviour=same, rewards=np.full((1, ends), 90.0), valid=whole
+    )
+    survivors, all_of_it = (lower_bounds(episodes, np.arange(ends), 0.0, 100.0, share) for share in (0.0, 0.4))
+    assert all(bound.value > true for bound in survivors)
+    assert all(40.0 < bound.value < true for bound in all_of_it)
 
 
 def two_controllers(seed: int, hosts: int) -> world.Log:
