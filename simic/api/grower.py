@@ -399,7 +399,7 @@ class Grower:
         name, seed, layers = identity.family, identity.key, self._host.host.spec.layers
         seeds_max, blueprints = chosen.seeds_max, chosen.blueprints
         self._processes.check_equal((world.horizon, name, seed, seeds_max, blueprints, layers, world.rules))
-        return self._processes.first_of(
+        return self._processes.broadcast_json(
             {
                 "name": name,
                 "seed": seed,
@@ -414,7 +414,7 @@ class Grower:
 
     def _leave_out(self, ahead: Sequence[str], chosen: HostSet) -> HostSet:
         """Return the set without the blueprints through which the first process finds that positions see later ones."""
-        ahead = self._processes.first_of({"ahead": ahead})["ahead"]
+        ahead = self._processes.broadcast_json({"ahead": ahead})["ahead"]
         if ahead and self._processes.is_first:
             _LOG.warning(
                 "blueprints left out: %s; this model is causal, and through them earlier positions would see "
@@ -428,7 +428,7 @@ class Grower:
         observations, masks = self._ensemble.observe(), self._ensemble.masks()
         key = np.array([self._host.host.key], dtype=np.int64)
         uniforms = controller_uniforms(key, 0, epoch)
-        arrays = self._processes.agreed(lambda: as_arrays(*self._decider.decide(observations, masks, uniforms)))
+        arrays = self._processes.broadcast(lambda: as_arrays(*self._decider.decide(observations, masks, uniforms)))
         decisions, outside = from_arrays(arrays)
         self._host.begin(self._ensemble.begin_epoch(decisions.actions), epoch)
         return Decision(epoch, observations, masks, decisions, outside)
