@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
-from simic.api.home import Home, places_of
+from simic.api.home import Home, paths_of
 from simic.catalogue.query_process import Limits, ask_parquet
 from simic.contracts.errors import ConfigError
 from simic.contracts.splits import Split
@@ -44,13 +44,13 @@ def sql(
         ConfigError: if the SQL is wrong or does more than read, a limit is out of its bounds, or there is no home.
         ResourceLimitError: if the query needs more than its limits.
     """
-    places = places_of(Home() if home is None else home)
+    paths = paths_of(Home() if home is None else home)
     if not 0.1 <= timeout_s <= 86_400:  # not true of NaN either
         raise ConfigError(f"timeout_s: expected 0.1 to 86,400 seconds, found {timeout_s!r}")
     if type(memory_mb) is not int or not 64 <= memory_mb <= 1_048_576:
         raise ConfigError(f"memory_mb: expected a whole number of 64 to 1,048,576, found {memory_mb!r}")
-    with scratch_dir(places, "sql-") as folder, (folder / "rows.parquet").open("w+b") as file:
-        ask_parquet(places, query, Limits(timeout_s, memory_mb), file)
+    with scratch_dir(paths, "sql-") as folder, (folder / "rows.parquet").open("w+b") as file:
+        ask_parquet(paths, query, Limits(timeout_s, memory_mb), file)
         file.seek(0)
         return pq.read_table(file)
 
@@ -80,7 +80,7 @@ def read_snapshot(
         raise ConfigError(f"unknown split {split!r}; known splits: {', '.join(known.value for known in Split)}")
     if columns is not None and not columns:
         raise ConfigError("columns: expected at least one name, found none; leave it out for all columns")
-    manifest = read_manifest(folder := find_folder(places_of(Home() if home is None else home), digest))
+    manifest = read_manifest(folder := find_folder(paths_of(Home() if home is None else home), digest))
     own = pq.read_schema(folder / STEPS_NAME).names
     known = [*own, *(name for name in REPORT_COLUMNS if name not in own)]
     if unknown := [name for name in columns or () if name not in known]:

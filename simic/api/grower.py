@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
-from typing import Any, NamedTuple, cast
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from typing import Any, NamedTuple
 from uuid import uuid4
 from weakref import WeakSet
 
@@ -20,15 +20,16 @@ from torch.optim import Optimizer
 
 from simic.api.grower_arguments import (
     Data,
-    Joined,
+    Network,
+    NetworkArguments,
     Rules,
+    check_counts,
     identity_of,
-    joined,
     known_blueprints,
-    layers_of,
-    rules_of,
-    warn_of_one_hot,
+    network_of,
+    world_of,
 )
+from simic.api.grower_passes import OwnPasses
 from simic.api.grower_policy import OutOfRangeUse, decider_of
 from simic.api.grower_reports import GrowerReports
 from simic.api.grower_state import (
@@ -53,15 +54,12 @@ from simic.contracts.field_report import GovernorEvent
 from simic.contracts.lifecycle import SeedStage
 from simic.contracts.names import CHAMPION
 from simic.contracts.settings.run import WorldConfig
-from simic.contracts.state import HardwareContext, SystemState
+from simic.contracts.state import HardwareContext, HostIdentity, SystemState
 from simic.hosts.blueprints import STANDARD
-from simic.hosts.custom import Layer, ModuleHost
+from simic.hosts.custom import Layer
 from simic.hosts.custom.attached import LOST, AttachedHost
-from simic.hosts.custom.autocast import without_autocast
 from simic.hosts.custom.causality import looking_ahead
-from simic.hosts.custom.inspect import LogitsError
 from simic.hosts.custom.plain import append_seed, plain_seed
-from simic.hosts.custom.tasks import Kind, task_of
 from simic.hosts.ensemble import Ensemble, GivenHosts
 from simic.hosts.factory import offered_blueprints
 from simic.hosts.host_sets import MODULES, HostSet
@@ -167,80 +165,35 @@ class Grower:
             ConfigError: if the model, an argument or the policy cannot be used; the message says what to change.
             DatasetError: if samples are invalid.
         """
-        for what, value, least, most in (("epochs", epochs, 4, 1000), ("seeds_max", seeds_max, 1, 1024)):
-            if type(value) is not int or not least <= value <= most:
-                raise ConfigError(f"{what}: expected a whole number from {least} to {most:,}, found {value!r}")
+        check_counts(epochs, seeds_max)
         module, self._processes = unwrapped(model)
         _check_alone(module)
         self.model = module
-        self._logits, self._leaves_tensors = logits, False
+        self._passes = OwnPasses(module, logits)
         self._is_detached = False
         self._run_id = uuid4().hex
         identity = identity_of(name, seed)
         chosen = HostSet((name,), seeds_max, MODULES, known_blueprints(blueprints))
-        rules = rules_of(lifecycle, governor)
-        world = WorldConfig(
-            set=name,
-            horizon=epochs,
-            threads=min(64, torch.get_num_threads()),
-            snapshot_mb=1_000_000,
-            lifecycle=rules.lifecycle,
-            governor=rules.governor,
-        )
+        world = world_of(name, epochs, lifecycle, governor)
         is_first = self._processes.is_first
-        host: AttachedHost | None = None
-        try:
-            with self._own_passes():
-                with self._processes.together():
-                    own, chunk = self._samples(validation)
-                    task = task_of(own.labels, "validation", loss)
-                    if is_first and task.kind is Kind.NUMBERS:
-                        warn_of_one_hot(own.labels)
-                    self._loss = loss or task.loss
-                    layers = tuple(layers_of(module, slots, head, own.inputs))
-                    last, other = (own, chunk) if test is None else self._samples(test)
-                    chunk = min(chunk, other)
-                    few = min(chunk, ModuleHost.batch)
-                    spec = ModuleHost(module, layers, own, own, last, batch=few, loss=loss, logits=logits)
-                    self._reports = GrowerReports(report_to if is_first else None)
-                    self._decider = decider_of(
-                        policy if is_first else "wait", identity, layers, home, trusted_keys, out_of_range
-                    )
-                    host = self._host = self._processes.attach(
-                        spec,
-                        seed,
-                        optimizer,
-                        self._plain_loss,
-                        offered_blueprints(chosen.blueprints),
-                        has_test=test is not None,
-                        chunk=chunk,
-                        who=f"model {name!r}",
-                    )
-                    ahead = looking_ahead(host.host, {name: load_blueprint(name) for name in chosen.blueprints})
-                self._processes.check_equal((epochs, name, seed, seeds_max, tuple(blueprints), layers, world.rules))
-                self._made_for = self._processes.first_of(
-                    {
-                        "name": name,
-                        "seed": seed,
-                        "seeds_max": seeds_max,
-                        "blueprints": list(blueprints),
-                        "rules": world.rules,
-                        "controller": self._decider.controller.name,
-                        "policy": self._decider.controller.policy_version,
-                        "out_of_range": out_of_range,
-                    }
+        with ExitStack() as undo, self._passes.run():
+            with self._processes.together():
+                given = NetworkArguments(slots, validation, test, head, loss, logits)
+                network = network_of(module, given, warns=is_first)
+                self._loss = network.loss
+                self._reports = GrowerReports(report_to if is_first else None)
+                self._decider = decider_of(
+                    policy if is_first else "wait", identity, network.spec.layers, home, trusted_keys, out_of_range
                 )
-                self._ensemble = Ensemble([identity], world, GivenHosts(self._leave_out(ahead, chosen), host))
-                self._pending = self._decide(0)
-                self.growth = self._growth(None)
-                """What the latest step found and decided; before the first one, the decision before the first epoch."""
-        except BaseException as error:
-            if host is not None:
-                host.clear(np.ones((1, len(host.topology.sites)), dtype=bool))
-                host.detach()
-            if isinstance(error, LogitsError) and self._leaves_tensors:
-                raise ConfigError(f"{error}; logits= is not used, because the model gives a tensor") from error
-            raise
+                self._host = self._attach(network, identity, optimizer, chosen)
+                undo.callback(_remove, self._host)
+                ahead = looking_ahead(self._host.host, {name: load_blueprint(name) for name in chosen.blueprints})
+            self._made_for = self._check_equal(identity, chosen, world, out_of_range)
+            self._ensemble = Ensemble([identity], world, GivenHosts(self._leave_out(ahead, chosen), self._host))
+            self._pending = self._decide(0)
+            self.growth = self._growth(None)
+            """What the latest step found and decided; before the first one, the decision before the first epoch."""
+            undo.pop_all()
         _GROWING.add(module)
 
     @property
@@ -262,7 +215,7 @@ class Grower:
         Raises:
             ConfigError: if the model did not run in training mode before, or logits and labels do not fit each other.
         """
-        logits = self._to_logits(logits)
+        logits = self._passes.to_logits(logits)
         if not isinstance(logits, Tensor):
             raise ConfigError(f"expected logits as a tensor, found {type(logits).__name__}; give the Grower logits=")
         if self.is_finished or not torch.is_grad_enabled():
@@ -296,7 +249,7 @@ class Grower:
                 return self.growth
         if self.is_finished:
             return self._growth(None)
-        with self._own_passes():
+        with self._passes.run():
             step = self._step()
         self._report(step)
         return self.growth
@@ -318,7 +271,15 @@ class Grower:
             validation_accuracy=float(outcome.validation_accuracy_after[0]),
             validation_loss=float(outcome.validation_loss_after[0]),
         )
-        return Step(decision.epoch, outcome.live, *decision[1:4], outcome, after)
+        return Step(
+            decision.epoch,
+            outcome.live,
+            observations=decision.observations,
+            masks=decision.masks,
+            decisions=decision.decisions,
+            outcome=outcome,
+            after=after,
+        )
 
     def finalize(self) -> nn.Module:
         """Return the model with every kept seed as a plain module behind its layer, and detach from it.
@@ -384,7 +345,7 @@ class Grower:
             "layers": self._layers,
             "ensemble": to_tensors(self._ensemble.state()),
             "seeds": seeds_of(self._host, self._ensemble.blueprints),
-            "decision": self._pending.saved(),
+            "decision": self._pending.to_state(),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -400,7 +361,7 @@ class Grower:
         # Read as a whole first, so that a state that cannot be read changes nothing.
         saved = read_state(state, self._layers, self._made_for, self._pending, ensemble.world.horizon, host)
         assignment = ensemble.restore_state(saved.ensemble)
-        host.clear(np.ones((1, len(host.topology.sites)), dtype=bool))
+        _clear(host)
         for slot, seed in saved.seeds.items():
             host.place(slot, seed)
         self._run_id, self._pending = saved.run_id, saved.decision
@@ -418,9 +379,42 @@ class Grower:
         device = str(self._host.host.spec.validation.inputs.device)
         return HardwareContext(device=device, threads=torch.get_num_threads())
 
+    def _attach(self, network: Network, identity: HostIdentity, optimizer: Optimizer, chosen: HostSet) -> AttachedHost:
+        """Return the host of the network, attached to its module and optimiser."""
+        return self._processes.attach(
+            network.spec,
+            identity.key,
+            optimizer,
+            self._plain_loss,
+            offered_blueprints(chosen.blueprints),
+            has_test=network.has_test,
+            chunk=network.chunk,
+            who=f"model {identity.family!r}",
+        )
+
+    def _check_equal(
+        self, identity: HostIdentity, chosen: HostSet, world: WorldConfig, out_of_range: OutOfRangeUse
+    ) -> dict[str, Any]:
+        """Check that all processes got the same arguments; return those that a resumed training must repeat."""
+        name, seed, layers = identity.family, identity.key, self._host.host.spec.layers
+        seeds_max, blueprints = chosen.seeds_max, chosen.blueprints
+        self._processes.check_equal((world.horizon, name, seed, seeds_max, blueprints, layers, world.rules))
+        return self._processes.broadcast_json(
+            {
+                "name": name,
+                "seed": seed,
+                "seeds_max": seeds_max,
+                "blueprints": list(blueprints),
+                "rules": world.rules,
+                "controller": self._decider.controller.name,
+                "policy": self._decider.controller.policy_version,
+                "out_of_range": out_of_range,
+            }
+        )
+
     def _leave_out(self, ahead: Sequence[str], chosen: HostSet) -> HostSet:
         """Return the set without the blueprints through which the first process finds that positions see later ones."""
-        ahead = self._processes.first_of({"ahead": ahead})["ahead"]
+        ahead = self._processes.broadcast_json({"ahead": ahead})["ahead"]
         if ahead and self._processes.is_first:
             _LOG.warning(
                 "blueprints left out: %s; this model is causal, and through them earlier positions would see "
@@ -434,38 +428,14 @@ class Grower:
         observations, masks = self._ensemble.observe(), self._ensemble.masks()
         key = np.array([self._host.host.key], dtype=np.int64)
         uniforms = controller_uniforms(key, 0, epoch)
-        arrays = self._processes.agreed(lambda: as_arrays(*self._decider.decide(observations, masks, uniforms)))
+        arrays = self._processes.broadcast(lambda: as_arrays(*self._decider.decide(observations, masks, uniforms)))
         decisions, outside = from_arrays(arrays)
         self._host.begin(self._ensemble.begin_epoch(decisions.actions), epoch)
         return Decision(epoch, observations, masks, decisions, outside)
 
-    def _samples(self, data: Data) -> Joined:
-        device = next((parameter.device for parameter in self.model.parameters()), torch.device("cpu"))
-        return joined(data, device)
-
-    @contextmanager
-    def _own_passes(self) -> Iterator[None]:
-        """Let the model give logits, in passes outside of its owner's inference mode and autocast."""
-        with ExitStack() as stack:
-            for device in {torch.device("cpu"), *(parameter.device for parameter in self.model.parameters())}:
-                stack.enter_context(without_autocast(device))
-            if torch.is_inference_mode_enabled():
-                stack.enter_context(torch.inference_mode(False))
-                stack.enter_context(torch.no_grad())
-            if self._logits is not None:
-                hook = self.model.register_forward_hook(lambda _model, _arguments, output: self._to_logits(output))
-                stack.callback(hook.remove)
-            yield
-
-    def _to_logits(self, output: Any) -> Tensor:
-        if self._logits is None or isinstance(output, Tensor):
-            self._leaves_tensors |= self._logits is not None
-            return cast(Tensor, output)
-        return self._logits(output)
-
     def _plain_loss(self, output: Any, labels: Tensor) -> Tensor:
         """Return the loss of what the model gave, which is no tensor if a seed learns within the owner's epoch."""
-        return self._loss(self._to_logits(output), labels)
+        return self._loss(self._passes.to_logits(output), labels)
 
     def _growth(self, event: GovernorEvent | None) -> Growth:
         """Return the present measurements, with the decision before the next epoch if there is one."""
@@ -485,6 +455,17 @@ class Grower:
             issued_at=utc_now(),
         )
         self._reports.write(report for _, report in field_reports(step, source))
+
+
+def _clear(host: AttachedHost) -> None:
+    """Remove all seeds."""
+    host.clear(np.ones((1, len(host.topology.sites)), dtype=bool))
+
+
+def _remove(host: AttachedHost) -> None:
+    """Leave the model and its optimiser as they were before the host was attached."""
+    _clear(host)
+    host.detach()
 
 
 def _check_alone(model: nn.Module) -> None:

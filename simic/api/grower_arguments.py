@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
 
 import torch
@@ -16,23 +16,26 @@ from simic.api.reports import FieldReportWriter
 from simic.contracts.base import Contract
 from simic.contracts.errors import ConfigError, DatasetError
 from simic.contracts.settings.lifecycle import GovernorConfig, LifecycleConfig
+from simic.contracts.settings.run import WorldConfig
 from simic.contracts.state import HostIdentity, LayerKind
-from simic.hosts.custom import Layer, Samples
+from simic.hosts.custom import Layer, ModuleHost, Samples
 from simic.hosts.custom.forward import forked_rng
 from simic.hosts.custom.host import MOST_SAMPLES
+from simic.hosts.custom.interface import Loss
 from simic.hosts.custom.run_order import SEVERAL_INPUTS, last_leaf, run_order
+from simic.hosts.custom.tasks import Kind, task_of
 from simic.hosts.plugins import blueprint_names
 
 __all__ = [
     "Data",
-    "Joined",
+    "Network",
+    "NetworkArguments",
     "Rules",
+    "check_counts",
     "identity_of",
-    "joined",
     "known_blueprints",
-    "layers_of",
-    "rules_of",
-    "warn_of_one_hot",
+    "network_of",
+    "world_of",
     "writer_of",
 ]
 
@@ -48,21 +51,76 @@ Rules: TypeAlias = Mapping[str, float] | None
 """Settings by name; None for the defaults of all."""
 
 
-class GivenRules(NamedTuple):
-    """The rules that a Grower obeys."""
+class NetworkArguments(NamedTuple):
+    """The arguments of a Grower that describe its network."""
 
-    lifecycle: LifecycleConfig
-    governor: GovernorConfig
+    slots: Sequence[str | Layer]
+    validation: Data
+    test: Data | None
+    head: str | None
+    loss: Loss | None
+    logits: Callable[[Any], Tensor] | None
 
 
-def rules_of(lifecycle: Rules, governor: Rules) -> GivenRules:
-    """Return the settings with the defaults of those that are not given.
+class Network(NamedTuple):
+    """A network with its layers and samples."""
+
+    spec: ModuleHost
+    loss: Loss
+    """Loss of a training batch."""
+    chunk: int
+    """Most samples for a pass."""
+    has_test: bool
+    """Whether ``spec.test`` are samples of their own, or those for validation."""
+
+
+def network_of(module: nn.Module, given: NetworkArguments, *, warns: bool) -> Network:
+    """Read all samples onto the device of the module and find its layers.
+
+    Args:
+        module: The network.
+        given: What its owner says about it.
+        warns: Whether to warn of numbers that look like classes.
+
+    Raises:
+        ConfigError: if the layers or the loss cannot be used, or samples are no tensors.
+        DatasetError: if labels are invalid.
+    """
+    device = next((parameter.device for parameter in module.parameters()), torch.device("cpu"))
+    own, chunk = _joined(given.validation, device)
+    task = task_of(own.labels, "validation", given.loss)
+    if warns and task.kind is Kind.NUMBERS:
+        _warn_of_one_hot(own.labels)
+    layers = tuple(_layers_of(module, given.slots, given.head, own.inputs))
+    last = own
+    if given.test is not None:
+        last, other = _joined(given.test, device)
+        chunk = min(chunk, other)
+    few = min(chunk, ModuleHost.batch)
+    spec = ModuleHost(module, layers, own, own, last, batch=few, loss=given.loss, logits=given.logits)
+    return Network(spec, given.loss or task.loss, chunk, has_test=given.test is not None)
+
+
+def check_counts(epochs: int, seeds_max: int) -> None:
+    """Raise ConfigError for numbers of epochs or seeds that are not whole or out of their range."""
+    for what, value, least, most in (("epochs", epochs, 4, 1000), ("seeds_max", seeds_max, 1, 1024)):
+        if type(value) is not int or not least <= value <= most:
+            raise ConfigError(f"{what}: expected a whole number from {least} to {most:,}, found {value!r}")
+
+
+def world_of(name: str, epochs: int, lifecycle: Rules, governor: Rules) -> WorldConfig:
+    """Return the world of a network, with the defaults of the settings that are not given.
 
     Raises:
         ConfigError: for an unknown setting, or a value out of its range.
     """
-    return GivenRules(
-        _settings(LifecycleConfig, "lifecycle", lifecycle), _settings(GovernorConfig, "governor", governor)
+    return WorldConfig(
+        set=name,
+        horizon=epochs,
+        threads=min(64, torch.get_num_threads()),
+        snapshot_mb=1_000_000,
+        lifecycle=_settings(LifecycleConfig, "lifecycle", lifecycle),
+        governor=_settings(GovernorConfig, "governor", governor),
     )
 
 
@@ -76,7 +134,7 @@ def _settings(kind: type[T], what: str, given: Rules) -> T:
         raise ConfigError(f"{name}: {problem['msg']}; found {given!r}; settings of {what}: {known}") from error
 
 
-class Joined(NamedTuple):
+class _Joined(NamedTuple):
     """All samples on one device."""
 
     samples: Samples
@@ -84,7 +142,7 @@ class Joined(NamedTuple):
     """Most samples for a pass."""
 
 
-def joined(data: Data, device: torch.device) -> Joined:
+def _joined(data: Data, device: torch.device) -> _Joined:
     """Return inputs and labels of all batches on a device; a loader's random numbers are not the caller's.
 
     Passes are no larger than the largest batch, because the memory may have no room for more. They have at least two
@@ -104,10 +162,10 @@ def joined(data: Data, device: torch.device) -> Joined:
     if labels.dtype in _SHORT_INTEGERS:
         found = f"{labels.dtype} {list(labels.shape)}"
         raise DatasetError(f"labels: expected int64 for classes or float32 for numbers, found {found}; convert them")
-    return Joined(Samples(inputs.to(device), labels.to(device)), chunk)
+    return _Joined(Samples(inputs.to(device), labels.to(device)), chunk)
 
 
-def warn_of_one_hot(labels: Tensor) -> None:
+def _warn_of_one_hot(labels: Tensor) -> None:
     """Warn of numbers that look like classes: float32 [n, C], a single 1 in every row."""
     if labels.dtype != torch.float32 or labels.dim() != 2 or labels.shape[1] < 2 or not len(labels):
         return
@@ -155,7 +213,7 @@ def _batch(given: Any, problem: str) -> tuple[Tensor, Tensor]:
     raise ConfigError(f"{problem} with a batch of {elements}; {hint}")
 
 
-def layers_of(model: nn.Module, slots: Sequence[str | Layer], head: str | None, inputs: Tensor) -> list[Layer]:
+def _layers_of(model: nn.Module, slots: Sequence[str | Layer], head: str | None, inputs: Tensor) -> list[Layer]:
     """Return the layers of the graph: those with a slot in the order in which they run, then the head."""
     if isinstance(slots, str):
         raise ConfigError(f"slots: expected a list of names, found the text {slots!r}")

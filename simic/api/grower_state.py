@@ -44,7 +44,7 @@ class Decision(NamedTuple):
     decisions: Decisions
     out_of_range: tuple[OutOfRange, ...]
 
-    def saved(self) -> dict[str, Any]:
+    def to_state(self) -> dict[str, Any]:
         """Return its part of a state."""
         return {
             "epoch": self.epoch,
@@ -55,15 +55,15 @@ class Decision(NamedTuple):
         }
 
     @classmethod
-    def restored(cls, saved: Mapping[str, Any], like: Decision) -> Decision:
-        """Return what ``saved`` returned; ``like`` is another decision of such a Grower."""
-        tables = {name: _alike(to_arrays(saved["tables"][name]), getattr(like.observations, name)) for name in _TABLES}
+    def from_state(cls, state: Mapping[str, Any], like: Decision) -> Decision:
+        """Return the decision that ``to_state`` wrote; ``like`` is another decision of such a Grower."""
+        tables = {name: _alike(to_arrays(state["tables"][name]), getattr(like.observations, name)) for name in _TABLES}
         return cls(
-            int(saved["epoch"]),
+            int(state["epoch"]),
             replace(like.observations, **cast(Any, tables)),
-            Masks(**_alike(to_arrays(saved["masks"]), vars(like.masks))),
-            Decisions(**_alike(to_arrays(saved["decisions"]), vars(like.decisions))),
-            tuple(_OUT_OF_RANGE.validate_json(saved["out_of_range"])),
+            Masks(**_alike(to_arrays(state["masks"]), vars(like.masks))),
+            Decisions(**_alike(to_arrays(state["decisions"]), vars(like.decisions))),
+            tuple(_OUT_OF_RANGE.validate_json(state["out_of_range"])),
         )
 
 
@@ -114,7 +114,7 @@ def read_state(
             str(state["run_id"]),
             int(state["stride"]),
             to_arrays(state["ensemble"]),
-            Decision.restored(state["decision"], like),
+            Decision.from_state(state["decision"], like),
             {slot: _seed(slot, seed, host, names) for slot, seed in state["seeds"].items()},
         )
     except (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError) as error:

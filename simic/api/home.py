@@ -6,14 +6,14 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from simic.runtime import home as places
+from simic.runtime.home import Home as HomePaths
 from simic.runtime.home import HomeUse, resolve_home
 from simic.trust.keys import Keyring
 
 if TYPE_CHECKING:
     from simic.app.container import Container
 
-__all__ = ["Home", "container_of", "places_of"]
+__all__ = ["Home", "container_of", "paths_of"]
 
 
 class Home:
@@ -29,7 +29,7 @@ class Home:
         Raises:
             ConfigError: if there is no home at that place; `simic init` creates one.
         """
-        home = resolve_home() if root is None else places.Home(Path(root).expanduser())
+        home = resolve_home() if root is None else HomePaths(Path(root).expanduser())
         home.require()
         self._root = home.root
 
@@ -46,18 +46,18 @@ class Home:
         Raises:
             IntegrityError: if the list of revoked keys is damaged.
         """
-        keyring = Keyring(places_of(self).keys)
+        keyring = Keyring(paths_of(self).keys)
         return [keyring.public_bytes(key_id).hex() for key_id in keyring.key_ids()]
 
     def __repr__(self) -> str:
         return f"Home({str(self.root)!r})"
 
 
-def places_of(home: Home) -> places.Home:
+def paths_of(home: Home) -> HomePaths:
     """Return the directories of a home; the environment may name another store of landed parts."""
     if not isinstance(home, Home):
         raise TypeError(f"home: expected a simic.Home, found {type(home).__name__}; simic.Home(path) opens one")
-    return places.Home(home.root, resolve_home().lake_url)
+    return HomePaths(home.root, resolve_home().lake_url)
 
 
 def container_of(home: Home | None, use: HomeUse = HomeUse.LOOK) -> Container:
@@ -66,4 +66,4 @@ def container_of(home: Home | None, use: HomeUse = HomeUse.LOOK) -> Container:
     from simic.app.container import Container
     from simic.runtime.settings import load_profile
 
-    return Container(places_of(Home() if home is None else home), load_profile("default"), 0, use=use)
+    return Container(paths_of(Home() if home is None else home), load_profile("default"), 0, use=use)

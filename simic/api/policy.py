@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from pydantic import ValidationError
 
 from simic.api.explanation import Alternative, Choice, Explanation
-from simic.api.home import Home, container_of, places_of
+from simic.api.home import Home, container_of, paths_of
 from simic.api.wire import encode
 from simic.contracts.actions import (
     ALPHA_CURVES,
@@ -422,7 +422,7 @@ def _named_policy(name: str, home: Home | None) -> Path:
 def signature_check(trusted: TrustedKeys) -> SignatureCheck:
     """Return the check of signatures by trusted keys; raises ConfigError if none are given."""
     if isinstance(trusted, Home):
-        return Keyring(places_of(trusted).keys)
+        return Keyring(paths_of(trusted).keys)
     if isinstance(trusted, (str, os.PathLike)):
         if not os.fspath(trusted):
             raise ConfigError("trusted_keys: expected a folder of <key id>.pub files, found an empty text")

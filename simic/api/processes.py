@@ -62,7 +62,7 @@ class Processes:
         if dist.get_backend(self._group) != "gloo":
             self._device = next(wrapper.module.parameters()).device
 
-    def agreed(self, make: Callable[[], Arrays]) -> dict[str, NDArray[Any]]:
+    def broadcast(self, make: Callable[[], Arrays]) -> dict[str, NDArray[Any]]:
         """Return what ``make`` returns in the first process; the others do not call it.
 
         Raises:
@@ -76,7 +76,7 @@ class Processes:
                 data = _encoded(make())
         finally:
             # Without a message the others would wait for ever.
-            data = self._broadcast(data)
+            data = self._broadcast_bytes(data)
         if not data:
             raise ConfigError("the first process failed in this step of its Grower; its error says why")
         return _decoded(data)
@@ -93,12 +93,12 @@ class Processes:
         """
         mine = repr(arguments)
         with self.together():
-            if (first := self.first_of({"arguments": mine})["arguments"]) != mine:
+            if (first := self.broadcast_json({"arguments": mine})["arguments"]) != mine:
                 raise ConfigError(f"all processes need the same arguments: expected {first}, found {mine}")
 
-    def first_of(self, values: dict[str, Any]) -> dict[str, Any]:
+    def broadcast_json(self, values: dict[str, Any]) -> dict[str, Any]:
         """Return the values of the first process, which JSON can hold."""
-        arrays = self.agreed(lambda: {"json": np.frombuffer(json.dumps(values).encode(), dtype=np.uint8)})
+        arrays = self.broadcast(lambda: {"json": np.frombuffer(json.dumps(values).encode(), dtype=np.uint8)})
         mine: dict[str, Any] = json.loads(arrays["json"].tobytes())
         return mine
 
@@ -134,7 +134,7 @@ class Processes:
         if self._group is not None:
             dist.all_reduce(tensor, group=self._group)
 
-    def _broadcast(self, data: bytes) -> bytes:
+    def _broadcast_bytes(self, data: bytes) -> bytes:
         size = torch.tensor([len(data)], device=self._device)
         dist.broadcast(size, self._source, group=self._group)
         if not int(size):
@@ -166,7 +166,7 @@ class SharedHost(AttachedHost):
 
     def evaluate(self, part: DataSplit, assignment: SeedAssignment, *, leave_one_out: bool = True) -> Measurement:
         measure = super().evaluate
-        arrays = self._processes.agreed(lambda: measure(part, assignment, leave_one_out=leave_one_out)._asdict())
+        arrays = self._processes.broadcast(lambda: measure(part, assignment, leave_one_out=leave_one_out)._asdict())
         return Measurement(**arrays)
 
     def finish(self) -> TrainingRecord:
@@ -174,11 +174,11 @@ class SharedHost(AttachedHost):
             own = super().finish()
         # Each process trains on a share of the samples.
         whole = own._replace(samples=self._processes.sum_of(own.samples))
-        return TrainingRecord(**self._processes.agreed(whole._asdict))
+        return TrainingRecord(**self._processes.broadcast(whole._asdict))
 
     def is_finite(self) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
         hosts, seeds = super().is_finite()
-        finite = self._processes.agreed(lambda: {"hosts": hosts, "seeds": seeds})
+        finite = self._processes.broadcast(lambda: {"hosts": hosts, "seeds": seeds})
         return finite["hosts"], finite["seeds"]
 
     def _isolated_gradient(self, slot: int, *batch: Any) -> Tensor:

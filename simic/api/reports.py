@@ -22,8 +22,8 @@ from simic.contracts.names import FIELD_REPORTS
 from simic.contracts.settings.run import IngestConfig
 from simic.ingestion.episode_order import MOST_ENDED, MOST_OPEN, EpisodeOrder, read_link
 from simic.ingestion.validate import Refused, Validator
-from simic.runtime import home as places
 from simic.runtime.clock import utc_now
+from simic.runtime.home import Home as HomePaths
 from simic.runtime.home import HomeUse
 
 __all__ = ["FieldReportWriter"]
@@ -141,7 +141,7 @@ def _declaring(config: IngestConfig, blueprints: Sequence[str]) -> IngestConfig:
 def _spool(folder: str | os.PathLike[str]) -> Path:
     """Return the folder of a spool; reports in the root of a home would be read by nobody."""
     path = Path(folder).expanduser()
-    if places.Home(path).is_home():
+    if HomePaths(path).is_home():
         raise ConfigError(f"spool: {path} is a home; give simic.Home({str(path)!r}), or the spool in it, data/spool")
     if path.is_file():
         raise ConfigError(f"spool: expected a folder, found the file {path}")

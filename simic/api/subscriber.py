@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple, Self
 
-from simic.api.home import Home, places_of
+from simic.api.home import Home, paths_of
 from simic.api.policy import Policy, TrustedKeys, consulting, karn_of, policy_of, signature_check
 from simic.bus.factory import URL_VARIABLE
 from simic.bus.history import is_url, open_history
@@ -217,8 +217,8 @@ def _places(
 ) -> tuple[str | os.PathLike[str], _Folders]:
     """Return the bus of a source, and the folders of its policies and Karns."""
     if isinstance(source, Home):
-        home = places_of(source)
-        return environment.get(URL_VARIABLE) or home.spool, _Folders(home.policies, home.karn)
+        paths = paths_of(source)
+        return environment.get(URL_VARIABLE) or paths.spool, _Folders(paths.policies, paths.karn)
     if is_url(source):
         return source, _Folders()
     if not os.fspath(source):

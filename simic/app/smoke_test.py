@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from simic.contracts.errors import SimicError, SmokeTestError, TransientError
 from simic.contracts.names import KARN, MODEL_NAME, judged_name
@@ -12,6 +13,10 @@ from simic.runtime.files import os_error_as_transient, scratch_dir
 from simic.runtime.home import Home
 from simic.trust.keys import SignatureCheck
 from simic.trust.sealed_copy import copy_sealed
+
+if TYPE_CHECKING:
+    from simic.contracts.batches import Observations
+    from simic.contracts.field_report import FieldReport
 
 __all__ = ["smoke_test"]
 
@@ -67,21 +72,24 @@ def _is_of_this_code(policy: Path, model: str) -> bool:
     return declared is None or declared == (architecture, FEATURE_VERSION)
 
 
+def _example() -> tuple[FieldReport, Observations]:
+    """Return the example of a field report, and its state as a policy reads it."""
+    from simic.contracts.batches import Observations
+    from simic.contracts.examples import example_field_report
+
+    report = example_field_report()
+    return report, Observations.from_states([report.state], tuple(report.available.blueprint))
+
+
 def _propose(folder: Path, sealed: dict[str, str], what: str) -> None:
     import torch
 
-    from simic.contracts.batches import Observations
-    from simic.contracts.examples import EXAMPLES
-    from simic.contracts.field_report import FieldReport
     from simic.controllers.blueprint_mapping import BlueprintMapping
     from simic.controllers.features import encode
     from simic.controllers.karn import load_karn
 
-    report = EXAMPLES["FieldReport"]()
-    if not isinstance(report, FieldReport):
-        raise AssertionError("the example of a field report is none")
     loaded = load_karn(folder, sealed)
-    observations = Observations.from_states([report.state], tuple(report.available.blueprint))
+    _, observations = _example()
     mapping = BlueprintMapping(tuple(loaded.card.blueprints), observations.blueprints)
     with torch.inference_mode():
         logits = loaded.network(encode(mapping.to_policy(observations)))
@@ -93,18 +101,12 @@ def _decide(policy: Path, sealed: dict[str, str], digest: str) -> None:
     import numpy as np
 
     from simic.contracts.actions import HEADS, Head
-    from simic.contracts.batches import HEAD_INDEX, Observations, masks_to_columns
-    from simic.contracts.examples import EXAMPLES
-    from simic.contracts.field_report import FieldReport
+    from simic.contracts.batches import HEAD_INDEX, masks_to_columns
     from simic.controllers.learned_controller import LearnedController
     from simic.controllers.policy_files import load_policy
 
-    report = EXAMPLES["FieldReport"]()
-    if not isinstance(report, FieldReport):
-        raise AssertionError("the example of a field report is none")
-    names = tuple(report.available.blueprint)
-    observations = Observations.from_states([report.state], names)
-    masks = masks_to_columns([report.available], names)
+    report, observations = _example()
+    masks = masks_to_columns([report.available], observations.blueprints)
     controller = LearnedController(load_policy(policy, sealed), policy_version=digest, is_decisive=True)
     value = controller.consider(observations, masks, is_decisive=True).values
     decisions = controller.decide(observations, masks, np.full((1, len(HEADS)), 0.5))

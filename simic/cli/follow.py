@@ -13,7 +13,7 @@ from simic.cli.console import EXIT_CODES, emit_line, stderr, stdout, visible
 from simic.cli.options import AsJson, naming_options, number
 from simic.contracts.errors import ConfigError, TransientError
 from simic.contracts.names import KARN
-from simic.runtime import home as places
+from simic.runtime.home import Home as HomePaths
 
 if TYPE_CHECKING:
     from simic.api.home import Home
@@ -150,7 +150,7 @@ def _source(given: str | None) -> Home | str:
                 "in REDIS_URL; leave SOURCE out then"
             )
         return given
-    if given and places.Home(Path(given).expanduser()).is_home():
+    if given and HomePaths(Path(given).expanduser()).is_home():
         return Home(given)
     return given
 

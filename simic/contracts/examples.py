@@ -20,10 +20,10 @@ from simic.contracts.state import (
     SystemState,
 )
 
-__all__ = ["EXAMPLES"]
+__all__ = ["EXAMPLES", "example_field_report"]
 
 
-def _field_report() -> FieldReport:
+def example_field_report() -> FieldReport:
     """Return step 2 of an episode: a seed of blueprint dense is placed into slot 0 of a host with three slots."""
     run_id, before, after = _id("run"), 0.366, 0.387
     empty = SeedState(stage=SeedStage.DORMANT, stage_epochs=2)
@@ -92,5 +92,5 @@ def _id(name: str) -> str:
     return sha256(name.encode()).hexdigest()[:32]
 
 
-EXAMPLES: Mapping[str, Callable[[], Contract]] = {"FieldReport": _field_report}
+EXAMPLES: Mapping[str, Callable[[], Contract]] = {"FieldReport": example_field_report}
 """Function that makes the example, by name of the contract."""

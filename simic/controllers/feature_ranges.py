@@ -16,6 +16,7 @@ from torch import Tensor
 from simic.contracts.feature_ranges import FeatureRange, FeatureRanges, NodeType, OutOfRange
 from simic.controllers.features import feature_names, in_unit_of_state
 from simic.controllers.graph import GraphBatch, NodeFeatures
+from simic.controllers.network import flag_columns
 
 __all__ = ["joined_ranges", "out_of_range", "ranges_of"]
 
@@ -88,8 +89,7 @@ def _tables(graphs: NodeFeatures) -> tuple[Tensor, Tensor, Tensor]:
 
 def _present(x: Tensor, names: Sequence[str]) -> Tensor:
     """Return bool [rows, F]: where a number is there; one without a companion column always is."""
-    positions = {name: index for index, name in enumerate(names)}
-    flags = torch.tensor([positions.get(f"{name}_valid", -1) for name in names])
+    flags = flag_columns(names)
     return torch.where(flags >= 0, x[:, flags.clamp(min=0)] > 0, True)
 
 

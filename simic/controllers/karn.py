@@ -27,6 +27,7 @@ from simic.controllers.network import (
     FeatureNoise,
     GraphEncoder,
     GraphNetwork,
+    NetworkShape,
     input_normalisers,
     mlp_head,
     relations_of,
@@ -50,7 +51,7 @@ class KarnNetwork(GraphNetwork):
         super().__init__()
         self.config, self.blueprints = config, blueprints
         names = feature_names(blueprints)
-        hidden, small = config.hidden, max(8, 2 * config.hidden // 3)
+        hidden, small = config.hidden, NetworkShape(config.hidden, config.layers, blueprints).value_hidden
         with torch.random.fork_rng(devices=[]):
             self.normalise = input_normalisers(names)
             self.policy_encoder = GraphEncoder(names, hidden, config.layers)

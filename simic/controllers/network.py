@@ -43,6 +43,7 @@ __all__ = [
     "Normaliser",
     "PolicyNetwork",
     "fit_normaliser",
+    "flag_columns",
     "input_normalisers",
     "mlp_head",
     "relations_of",
@@ -140,7 +141,7 @@ def fit_normaliser(graphs: NodeFeatures, blueprints: tuple[str, ...]) -> Normali
     """Compute feature statistics of many graphs; binary columns get mean 0 and deviation 1."""
     means, deviations = {}, {}
     for node, x in (("context", graphs.context_x), ("slot", graphs.slot_x), ("layer", graphs.layer_x)):
-        flag = _flag_columns(feature_names(blueprints)[node])
+        flag = flag_columns(feature_names(blueprints)[node])
         weight = torch.where(flag >= 0, x[:, flag.clamp(min=0)], 1.0).double()
         count = weight.sum(0).clamp(min=1.0)
         mean = (x * weight).sum(0) / count
@@ -151,7 +152,7 @@ def fit_normaliser(graphs: NodeFeatures, blueprints: tuple[str, ...]) -> Normali
     return Normaliser(means, deviations)
 
 
-def _flag_columns(names: tuple[str, ...]) -> Tensor:
+def flag_columns(names: Sequence[str]) -> Tensor:
     """Return int64 [F]: the column of each feature's valid flag, or -1."""
     positions = {name: index for index, name in enumerate(names)}
     return torch.tensor([positions.get(f"{name}_valid", -1) for name in names])
@@ -168,7 +169,7 @@ class _InputNormaliser(nn.Module):
         super().__init__()
         self.register_buffer("mean", torch.zeros(len(names)))
         self.register_buffer("deviation", torch.ones(len(names)))
-        self.register_buffer("flag", _flag_columns(names), persistent=False)
+        self.register_buffer("flag", flag_columns(names), persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return normalised features [rows, F]."""

@@ -12,7 +12,7 @@ from simic.contracts.errors import ConfigError
 from simic.contracts.settings.training import DeviceName, TrainConfig
 from simic.replay.dataset import GraphDataset
 
-__all__ = ["choose_device", "numerics", "placed"]
+__all__ = ["choose_device", "pinned_numerics", "place_on"]
 
 _LOG = logging.getLogger(__name__)
 RESIDENT_SHARE = 0.5
@@ -34,7 +34,7 @@ def choose_device(name: DeviceName) -> torch.device:
     return torch.device("cuda" if has_cuda and name != "cpu" else "cpu")
 
 
-def placed(store: GraphDataset, device: torch.device) -> GraphDataset:
+def place_on(store: GraphDataset, device: torch.device) -> GraphDataset:
     """Return the data set with batches on ``device``; its columns lie there too if they fit."""
     if device.type == "cpu":
         return store
@@ -46,7 +46,7 @@ def placed(store: GraphDataset, device: torch.device) -> GraphDataset:
 
 
 @contextmanager
-def numerics(config: TrainConfig, device: torch.device) -> Iterator[None]:
+def pinned_numerics(config: TrainConfig, device: torch.device) -> Iterator[None]:
     """Set the number of threads, on which results depend, and TF32 on CUDA; both are restored afterwards."""
     threads, precision = torch.get_num_threads(), torch.get_float32_matmul_precision()
     torch.set_num_threads(config.threads)

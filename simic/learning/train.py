@@ -17,7 +17,7 @@ from simic.contracts.errors import ContractError, TrainingError
 from simic.contracts.results.receipts import Provenance, SnapshotManifest, TrainingReport
 from simic.contracts.settings.training import WITHOUT_EFFECT, TrainConfig
 from simic.learning.attempts import Attempts
-from simic.learning.devices import choose_device, numerics, placed
+from simic.learning.devices import choose_device, pinned_numerics, place_on
 from simic.learning.output import TrainingOutput
 from simic.learning.training_run import TrainingRun, WarmStart
 from simic.replay.dataset import GraphDataset
@@ -78,7 +78,7 @@ def train(
     """
     started_at = clock()
     device = choose_device(config.device)
-    store = placed(load_training_data(snapshot, config, blueprints, out_root.parent / COLUMNS_NAME), device)
+    store = place_on(load_training_data(snapshot, config, blueprints, out_root.parent / COLUMNS_NAME), device)
     start_digest = None if start is None else verify(start.path)
     is_continuation = start is not None and start.is_continuation
     output = TrainingOutput(out_root, snapshot.digest, start_digest, seed, is_continuation=is_continuation)
@@ -91,7 +91,7 @@ def train(
         _LOG.info("training %s", "begins" if checkpoint is None else f"goes on from checkpoint {checkpoint.path.name}")
     observer.begin({"buffer_size": float(store.step_count), "buffer_memory_mb": store.memory_bytes / (1 << 20)})
     attempts = Attempts(config, checkpoints, output, observer, on_progress)
-    with numerics(config, device):
+    with pinned_numerics(config, device):
         training = attempts.run(lambda history: TrainingRun.begin(store, config, start, seed, history), checkpoint)
         sealed = output.seal(training, signer, verify, snapshot, store.sets, provenance)
     guard = attempts.guard

@@ -16,7 +16,7 @@ from simic.contracts.settings.training import TrainConfig
 from simic.controllers.feature_ranges import joined_ranges, ranges_of
 from simic.controllers.karn import describe_karn, save_karn
 from simic.learning.attempts import PROGRESS_TOTAL
-from simic.learning.devices import numerics
+from simic.learning.devices import pinned_numerics
 from simic.learning.karn import KarnTraining
 from simic.learning.limits import TrainingLimits
 from simic.learning.output import publish_sealed
@@ -61,7 +61,7 @@ def train_karn(
     started_at = clock()
     store = load_training_data(snapshot, train, blueprints, out_root.parent / COLUMNS_NAME)
     limits, shown = TrainingLimits(train.max_hours, train.max_memory_gb, 0.0), 0
-    with numerics(train, torch.device("cpu")):
+    with pinned_numerics(train, torch.device("cpu")):
         training = KarnTraining(store, config, train, seed)
         for record in training.run():
             limits.check()

@@ -110,7 +110,7 @@ def label_differences(
         expected = wanted.get(run_id)
         if run_id in left_out or label.is_deleted or label == expected:
             continue
-        if expected is None and (label.standing is None or run_id in cut_short):
+        if expected is None and (label.status is None or run_id in cut_short):
             continue
         if expected is None:
             text = f"MLflow shows run {run_id} as {_label(label)}, but the ledger of candidates does not list that run"
@@ -141,7 +141,7 @@ def _lost_run(recorded: PolicyVersion, labels: Mapping[str, RunLabel], *, is_dec
 
 
 def _label(label: RunLabel) -> str:
-    return f"{label.name!r} with standing {label.standing}"
+    return f"{label.name!r} with standing {label.status}"
 
 
 def alias_difference(history: History, shown: Shown) -> str | None:

@@ -88,13 +88,13 @@ class RunLabel(NamedTuple):
     """Name and status of a run, as MLflow's list of runs shows them."""
 
     name: str
-    standing: str | None
+    status: str | None
     """None for a run whose recording was cut short."""
     is_deleted: bool = False
     """Whether somebody deleted the run in MLflow: it can be read and restored, but not renamed or tagged."""
 
 
-def ensure_run(client: MlflowClient, experiment: str, evidence: CandidateRecord, listed: str | None) -> str:
+def ensure_run(client: MlflowClient, experiment: str, candidate: CandidateRecord, listed: str | None) -> str:
     """Return the id of the candidate's run, which is created unless there is one; a deleted one is restored.
 
     A second run of the same policy would be in no ledger. So a run that a killed process left unfinished is continued,
@@ -103,12 +103,12 @@ def ensure_run(client: MlflowClient, experiment: str, evidence: CandidateRecord,
     Args:
         client: client of the home's database.
         experiment: id of the experiment.
-        evidence: the candidate.
+        candidate: what is recorded of it.
         listed: id of the run that the ledger of candidates names for this policy, if any.
     """
     from mlflow.entities import LifecycleStage, ViewType
 
-    digest = evidence.training.digest
+    digest = candidate.training.digest
     runs = client.search_runs(
         [experiment], filter_string=f"tags.policy_digest = '{digest}'", run_view_type=ViewType.ALL, max_results=_PAGE
     )
@@ -127,46 +127,46 @@ def ensure_run(client: MlflowClient, experiment: str, evidence: CandidateRecord,
         return run_id
     run = client.create_run(
         experiment,
-        start_time=milliseconds(evidence.training.started_at),
+        start_time=milliseconds(candidate.training.started_at),
         run_name=f"recording {digest[:6]}",
         tags={
             "policy_digest": digest,
-            "snapshot_digest": evidence.snapshot.digest,
-            "code_version": evidence.training.code_version,
-            "config_digest": evidence.training.config_digest,
+            "snapshot_digest": candidate.snapshot.digest,
+            "code_version": candidate.training.code_version,
+            "config_digest": candidate.training.config_digest,
         },
     )
     return str(run.info.run_id)
 
 
-def log_run(client: MlflowClient, run_id: str, evidence: CandidateRecord) -> None:
+def log_run(client: MlflowClient, run_id: str, candidate: CandidateRecord) -> None:
     """Log parameters, curves, data set, verdict, tables, receipts and figures."""
     from mlflow.entities import RunTag
 
-    _log_params(client, run_id, evidence)
-    curves, broken = _curves(_curves_path(evidence.training), milliseconds(evidence.training.finished_at))
+    _log_params(client, run_id, candidate)
+    curves, broken = _curves(_curves_path(candidate.training), milliseconds(candidate.training.finished_at))
     _log_metrics(client, run_id, curves)
-    gate = evidence.gate
+    gate = candidate.gate
     tags = {
         "gate": "accepted" if gate.accepted else "rejected",
         "gate_digest": gate.digest,
         "gate_failed": ", ".join(c.name for c in gate.criteria if c.verdict.value != "PASS") or "none",
-        "mlflow.note.content": version_description(evidence.training, evidence.validation, gate, evidence.snapshot),
-        TABLES_TAG: json.dumps([{"path": table_file(table), "type": "table"} for table in _tables(evidence)]),
+        "mlflow.note.content": version_description(candidate.training, candidate.validation, gate, candidate.snapshot),
+        TABLES_TAG: json.dumps([{"path": table_file(table), "type": "table"} for table in _tables(candidate)]),
         # MLflow plots no NaN and alters infinities, so a tag names the first step instead.
         **{f"not_finite.{name}": f"first at step {step}" for name, step in broken.items()},
     }
     client.log_batch(run_id, tags=[RunTag(key, value[:5000]) for key, value in tags.items()])
-    _log_dataset(client, run_id, evidence.snapshot)
-    _log_files(client, run_id, evidence)
+    _log_dataset(client, run_id, candidate.snapshot)
+    _log_files(client, run_id, candidate)
 
 
-def log_scores(client: MlflowClient, run_id: str, model_id: str, evidence: CandidateRecord) -> None:
+def log_scores(client: MlflowClient, run_id: str, model_id: str, candidate: CandidateRecord) -> None:
     """Log the headline metrics, once each, on the run and on the model."""
     from mlflow.entities import Metric
 
-    moment = milliseconds(evidence.gate.finished_at)
-    scores = headline_metrics(evidence.validation) | seed_metrics(evidence.choice)
+    moment = milliseconds(candidate.gate.finished_at)
+    scores = headline_metrics(candidate.validation) | seed_metrics(candidate.choice)
     _log_metrics(client, run_id, [Metric(name, value, moment, 0, model_id=model_id) for name, value in scores.items()])
 
 
@@ -174,8 +174,8 @@ def label_run(client: MlflowClient, run_id: str, label: RunLabel) -> None:
     """Name a run and tag it with its status; a run that MLflow refuses to change is logged."""
     with display_only(f"the name {label.name!r} of run {run_id} was", restore_run_hint(run_id)):
         client.update_run(run_id, name=label.name)
-        if label.standing is not None:
-            client.set_tag(run_id, STATUS_TAG, label.standing)
+        if label.status is not None:
+            client.set_tag(run_id, STATUS_TAG, label.status)
 
 
 def restore_run_hint(run_id: str) -> str:
@@ -199,12 +199,12 @@ def run_labels(client: MlflowClient, experiment: str) -> dict[str, RunLabel]:
     return labels
 
 
-def version_tags(evidence: CandidateRecord) -> dict[str, str]:
+def version_tags(candidate: CandidateRecord) -> dict[str, str]:
     """Return the tags that the version of a judged policy shows, but for its semantic version."""
-    gate = evidence.gate
+    gate = candidate.gate
     return {
-        "digest": evidence.training.digest,
-        "snapshot": evidence.snapshot.digest,
+        "digest": candidate.training.digest,
+        "snapshot": candidate.snapshot.digest,
         "gate": "accepted" if gate.accepted else "rejected",
         "gate_digest": gate.digest,
         STATUS_TAG: judged_status(gate.accepted).value,
@@ -248,13 +248,13 @@ def flatten(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, st
             yield f"{prefix}{name}", "null" if value is None else str(value)
 
 
-def _log_params(client: MlflowClient, run_id: str, evidence: CandidateRecord) -> None:
+def _log_params(client: MlflowClient, run_id: str, candidate: CandidateRecord) -> None:
     from mlflow.entities import Param
 
     params = {
-        **dict(flatten(evidence.config.model_dump(mode="json"))),
-        "seed": str(evidence.training.seed),
-        **_training_params(evidence.training),
+        **dict(flatten(candidate.config.model_dump(mode="json"))),
+        "seed": str(candidate.training.seed),
+        **_training_params(candidate.training),
     }
     # MLflow refuses to change a parameter; an existing one comes from the same receipt.
     known = client.get_run(run_id).data.params
@@ -313,42 +313,42 @@ def _log_dataset(client: MlflowClient, run_id: str, snapshot: SnapshotManifest) 
     client.log_inputs(run_id, datasets=[DatasetInput(dataset, [InputTag("mlflow.data.context", "training")])])
 
 
-def _log_files(client: MlflowClient, run_id: str, evidence: CandidateRecord) -> None:
+def _log_files(client: MlflowClient, run_id: str, candidate: CandidateRecord) -> None:
     receipts = {
-        "training": evidence.training,
-        "validation": evidence.validation,
-        "gate": evidence.gate,
-        "snapshot": evidence.snapshot,
-        "config": evidence.config,
-        **({} if evidence.choice is None else {"training_seeds": evidence.choice}),
+        "training": candidate.training,
+        "validation": candidate.validation,
+        "gate": candidate.gate,
+        "snapshot": candidate.snapshot,
+        "config": candidate.config,
+        **({} if candidate.choice is None else {"training_seeds": candidate.choice}),
     }
     for name, receipt in receipts.items():
         client.log_text(run_id, receipt.model_dump_json(indent=2), f"receipts/{name}.json")
-    client.log_text(run_id, model_card(evidence), CARD_FILE)
-    for table in _tables(evidence):
+    client.log_text(run_id, model_card(candidate), CARD_FILE)
+    for table in _tables(candidate):
         # MlflowClient.log_table appends to an existing table; a repeated recording must replace it.
         content = {"columns": table.columns, "data": table.rows}
         client.log_text(run_id, json.dumps(content), table_file(table))
-    if evidence.page is not None:
-        client.log_artifacts(run_id, str(evidence.page), _PAGE_FOLDER)
-    curves = _curves_path(evidence.training)
+    if candidate.page is not None:
+        client.log_artifacts(run_id, str(candidate.page), _PAGE_FOLDER)
+    curves = _curves_path(candidate.training)
     for folder, path in [
         *([] if curves is None else [("curves", curves)]),
-        *(("figures", Path(path)) for path in evidence.validation.figures.values()),
+        *(("figures", Path(path)) for path in candidate.validation.figures.values()),
     ]:
         if path.is_file():
             client.log_artifact(run_id, str(path), folder)
         else:  # a missing picture must not prevent the recording
             _LOG.warning(
                 "%s is recorded without %s, which no longer exists",
-                judged_name(evidence.gate.model, evidence.training.digest),
+                judged_name(candidate.gate.model, candidate.training.digest),
                 path,
             )
 
 
-def _tables(evidence: CandidateRecord) -> list[Table]:
-    choice = evidence.choice
-    return [*tables(evidence.validation, evidence.gate), *([] if choice is None else [seed_table(choice)])]
+def _tables(candidate: CandidateRecord) -> list[Table]:
+    choice = candidate.choice
+    return [*tables(candidate.validation, candidate.gate), *([] if choice is None else [seed_table(choice)])]
 
 
 def table_file(table: Table) -> str:

@@ -28,29 +28,29 @@ _POLICY = (
 _KARN = "It proposes which blueprint suits a slot of a neural network; a policy may consult it when a seed germinates."
 
 
-def model_card(evidence: CandidateRecord) -> str:
+def model_card(candidate: CandidateRecord) -> str:
     """Return the card of a judged policy or Karn; it names no path."""
     return "\n".join(
         [
-            f"# {judged_name(evidence.gate.model, evidence.training.digest).capitalize()}",
+            f"# {judged_name(candidate.gate.model, candidate.training.digest).capitalize()}",
             "",
-            *_what(evidence),
+            *_what(candidate),
             "",
             "## Trained on",
             "",
-            *_experience(evidence),
+            *_experience(candidate),
             "",
             "## Judged",
             "",
-            *_verdict(evidence),
+            *_verdict(candidate),
             "",
             "## Figures",
             "",
-            *_figures(evidence),
+            *_figures(candidate),
             "",
             "## Limits",
             "",
-            *_limits(evidence),
+            *_limits(candidate),
             "",
             "## Licence",
             "",
@@ -60,8 +60,8 @@ def model_card(evidence: CandidateRecord) -> str:
     )
 
 
-def _what(evidence: CandidateRecord) -> Iterator[str]:
-    training, config = evidence.training, evidence.config
+def _what(candidate: CandidateRecord) -> Iterator[str]:
+    training, config = candidate.training, candidate.config
     is_karn = isinstance(training, KarnReport)
     yield _KARN if is_karn else _POLICY
     yield ""
@@ -69,15 +69,15 @@ def _what(evidence: CandidateRecord) -> Iterator[str]:
     yield f"- Digest: `{training.digest}`"
     yield f"- Network: {network.layers} rounds of message passing, {network.hidden} hidden units"
     if isinstance(training, KarnReport):
-        yield f"- Judged with policy: `{evidence.gate.consulted_by}`"
+        yield f"- Judged with policy: `{candidate.gate.consulted_by}`"
     else:
         yield f"- Started from: {'none' if training.start_digest is None else f'`{training.start_digest}`'}"
     yield f"- Code {training.code_version}, configuration `{training.config_digest[:12]}`, seed {training.seed}"
     yield f"- Trained {training.finished_at:%Y-%m-%d %H:%M} UTC"
 
 
-def _experience(evidence: CandidateRecord) -> Iterator[str]:
-    training, snapshot = evidence.training, evidence.snapshot
+def _experience(candidate: CandidateRecord) -> Iterator[str]:
+    training, snapshot = candidate.training, candidate.snapshot
     sets = ", ".join(training.sets) or "not recorded"
     counts = ", ".join(f"{count} {split}" for split, count in snapshot.episodes.items())
     rejected = ", ".join(f"{count} {reason}" for reason, count in sorted(snapshot.rejected.items())) or "none"
@@ -92,8 +92,8 @@ def _experience(evidence: CandidateRecord) -> Iterator[str]:
     yield '- `simic sql "SELECT * FROM trainings"` lists the snapshots of earlier rounds'
 
 
-def _verdict(evidence: CandidateRecord) -> Iterator[str]:
-    gate, report = evidence.gate, evidence.validation
+def _verdict(candidate: CandidateRecord) -> Iterator[str]:
+    gate, report = candidate.gate, candidate.validation
     hosts = f"{report.hosts} held-out hosts of set {report.trials.set} that no policy was trained"
     hosts += " or judged on before" if report.evidence == "trials" else " on, from logged episodes; no host was grown"
     champion = "no champion" if gate.champion_digest is None else f"champion `{gate.champion_digest[:12]}`"
@@ -113,8 +113,8 @@ def _verdict(evidence: CandidateRecord) -> Iterator[str]:
         )
 
 
-def _figures(evidence: CandidateRecord) -> Iterator[str]:
-    report = evidence.validation
+def _figures(candidate: CandidateRecord) -> Iterator[str]:
+    report = candidate.validation
     kind = (
         "Paired differences of returns per host" if report.evidence == "trials" else "Differences estimated from a log"
     )
@@ -138,27 +138,27 @@ def _gain(further: TrialReport) -> str:
     return "not measured" if gain is None else f"{gain.mean:.3g} [{gain.lower:.3g}, {gain.upper:.3g}]"
 
 
-def _limits(evidence: CandidateRecord) -> Iterator[str]:
-    log = evidence.validation.log
-    judged = " and ".join([evidence.validation.trials.set, *(further.set for further in evidence.validation.further)])
-    is_logged = evidence.validation.evidence == "reports"
-    horizons = [evidence.config.world.horizon] if not is_logged else [] if log is None else log.horizons
+def _limits(candidate: CandidateRecord) -> Iterator[str]:
+    log = candidate.validation.log
+    judged = " and ".join([candidate.validation.trials.set, *(further.set for further in candidate.validation.further)])
+    is_logged = candidate.validation.evidence == "reports"
+    horizons = [candidate.config.world.horizon] if not is_logged else [] if log is None else log.horizons
     epochs = ", ".join(map(str, horizons)) or "unknown"
     yield f"- Judged on hosts of {judged} with {epochs} epochs; nothing is known of it elsewhere."
     if is_logged:
         yield "- No trial: its return is estimated from actions that other controllers took and reported."
         yield "- Nothing is known of actions that the log lacks, nor of accuracy, panics or reward hacking of its own."
-    if evidence.gate.absent:
-        yield f"- Criteria that did not apply: {', '.join(evidence.gate.absent)}."
+    if candidate.gate.absent:
+        yield f"- Criteria that did not apply: {', '.join(candidate.gate.absent)}."
     yield "- It knows the blueprints of its sealed card and chooses no other one."
     yield "- Differences are means over hosts: single hosts can be worse off than without growth."
-    yield f"- {_seeds(evidence)} Another seed gives another {MODELS[evidence.gate.model]}."
+    yield f"- {_seeds(candidate)} Another seed gives another {MODELS[candidate.gate.model]}."
 
 
-def _seeds(evidence: CandidateRecord) -> str:
+def _seeds(candidate: CandidateRecord) -> str:
     """Return how many training seeds there were, and how this one was chosen among several."""
-    choice, configured = evidence.choice, evidence.config.train.seeds
-    if isinstance(evidence.training, KarnReport) or (choice is None and configured == 1):
+    choice, configured = candidate.choice, candidate.config.train.seeds
+    if isinstance(candidate.training, KarnReport) or (choice is None and configured == 1):
         return "One training seed."
     if choice is None:
         return f"`train.seeds` is {configured}, and no receipt says that this policy was chosen among as many."

@@ -11,8 +11,8 @@ from matplotlib.axes import Axes
 from simic.contracts.results.comparison import Comparison, PairComparison
 from simic.contracts.results.recipes import RecipeComparison
 from simic.contracts.results.trials import Estimate
-from simic.validation.palette import BLACK, BLUE, SKY
-from simic.validation.plots import new_figure, save, style_axes
+from simic.validation.palette import BLUE, SKY
+from simic.validation.plots import draw_interval, new_figure, save, style_rows
 
 __all__ = ["draw_comparison", "panels_of"]
 
@@ -66,12 +66,7 @@ def draw_comparison(comparison: Comparison | RecipeComparison, path: Path) -> Pa
 def _draw(axes: Axes, panel: PairPanel) -> None:
     for row, (_, estimate) in enumerate(panel.rows):
         colour, marker = (BLUE, "D") if row == 0 else (SKY, "o")
-        axes.plot([estimate.lower, estimate.upper], [row, row], color=colour, linewidth=1.6, solid_capstyle="round")
-        axes.plot(estimate.mean, row, color=colour, marker=marker, markersize=6, markeredgecolor="white")
-    axes.axvline(0.0, color=BLACK, linewidth=1.0)
-    axes.set_yticks(range(len(panel.rows)), [name for name, _ in panel.rows])
-    axes.set_ylim(len(panel.rows) - 0.5, -0.5)
+        draw_interval(axes, estimate, row, colour, marker)
+    style_rows(axes, [name for name, _ in panel.rows])
     axes.set_xlabel("difference of returns, points", fontsize=8)
     axes.set_title(panel.title, loc="left", fontsize=8)
-    style_axes(axes)
-    axes.grid(visible=False, axis="y")

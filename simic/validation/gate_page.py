@@ -12,8 +12,8 @@ from simic.runtime.files import atomic_write
 from simic.validation.criterion import REPORTS
 from simic.validation.gate_bounds import page_text
 from simic.validation.off_policy import LEAST_HOSTS
-from simic.validation.palette import BLACK, GREEN, GREY, RED
-from simic.validation.plots import new_figure, save, style_axes
+from simic.validation.palette import GREEN, GREY, RED
+from simic.validation.plots import new_figure, save, style_rows
 from simic.validation.table import escape_markdown, markdown, render_log
 
 __all__ = ["PAGE_NAME", "gate_text", "headroom", "write_gate_page"]
@@ -115,17 +115,13 @@ def _draw(decision: GateDecision, path: Path) -> None:
             axes.barh(row, share, color=colour, height=0.7)
             axes.plot(share, row, marker="o", color=colour, markersize=4)
         axes.text(1.03, row, f"{_value(criterion)} {_bound(criterion)}", va="center", fontsize=7)
-    axes.axvline(0.0, color=BLACK, linewidth=1.0)
-    axes.set_yticks(range(len(rows)), [criterion.name for criterion in rows])
-    axes.set_ylim(len(rows) - 0.5, -0.5)
+    style_rows(axes, [criterion.name for criterion in rows])
     axes.set_xlim(-1.02, 1.02)
     axes.set_xlabel("distance of the value from its bound, as a share of the larger of both; right of 0 passes")
     verdict = "accepted" if decision.accepted else "rejected"
     axes.set_title(
         f"{MODELS[decision.model].capitalize()} {decision.policy_digest[:8]} is {verdict}; x: missing", loc="left"
     )
-    style_axes(axes)
-    axes.grid(visible=False, axis="y")
     save(figure, path)
 
 

@@ -18,7 +18,16 @@ from simic.runtime.telemetry import read_metrics
 from simic.validation.palette import BLACK, BLUE, GREEN, GREY, ORANGE, PINK, RED, SKY
 from simic.validation.table import controller_rank, families_in_order
 
-__all__ = ["learning_curves", "legend_mark", "new_figure", "paired_differences", "save", "style_axes"]
+__all__ = [
+    "draw_interval",
+    "learning_curves",
+    "legend_mark",
+    "new_figure",
+    "paired_differences",
+    "save",
+    "style_axes",
+    "style_rows",
+]
 
 _DPI = 130
 
@@ -44,6 +53,21 @@ def style_axes(axes: Axes) -> None:
     axes.grid(visible=True, color="#EEEEEE", linewidth=0.8)
     axes.set_axisbelow(True)
     axes.tick_params(labelsize=8)
+
+
+def style_rows(axes: Axes, names: Sequence[str]) -> None:
+    """Style axes that have a named row per integer, from top to bottom, and draw the line at 0."""
+    axes.axvline(0.0, color=BLACK, linewidth=1.0)
+    axes.set_yticks(range(len(names)), names)
+    axes.set_ylim(len(names) - 0.5, -0.5)
+    style_axes(axes)
+    axes.grid(visible=False, axis="y")
+
+
+def draw_interval(axes: Axes, estimate: Estimate, row: float, colour: str, marker: str, size: float = 6.0) -> None:
+    """Draw an interval as a bar in a row, with a marker of ``size`` points at the mean."""
+    axes.plot([estimate.lower, estimate.upper], [row, row], color=colour, linewidth=1.6, solid_capstyle="round")
+    axes.plot(estimate.mean, row, color=colour, marker=marker, markersize=size, markeredgecolor="white")
 
 
 def save(figure: Figure, path: Path) -> Path:
@@ -87,20 +111,16 @@ def paired_differences(report: TrialReport, path: Path) -> Path:
         for row, group in enumerate(groups):
             estimate = _estimate(trial, group)
             if estimate is not None:
-                _whisker(axes, estimate, row + offset, colour, marker)
+                draw_interval(axes, estimate, row + offset, colour, marker, 9.0 if marker == "*" else 6.0)
     for row in range(1, len(groups)):
         axes.axhline(row - 0.5, color="#E5E5E5", linewidth=0.8, zorder=0)
     axes.axhspan(len(groups) - 1.5, len(groups) - 0.5, color="#F4F6F8", zorder=0)
-    axes.axvline(0.0, color=BLACK, linewidth=1.0)
-    axes.set_yticks(range(len(groups)), groups)
-    axes.set_ylim(len(groups) - 0.5, -0.5)
+    style_rows(axes, groups)
     confidence = next((trial.over_wait.confidence for trial in trials if trial.over_wait is not None), math.nan)
     axes.set_xlabel(f"return over never growing, points (paired by host; bars: {100 * confidence:g}% interval)")
     axes.set_title(f"What each controller adds, {len(report.host_keys)} held-out hosts of set {report.set}", loc="left")
     handles = [legend_mark(*_CONTROLLER_STYLE.get(t.controller, (RED, "P")), t.controller) for t in trials]
     axes.legend(handles=handles, loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False)
-    style_axes(axes)
-    axes.grid(visible=False, axis="y")
     return save(figure, path)
 
 
@@ -153,9 +173,3 @@ def _estimate(trial: ControllerTrial, group: str) -> Estimate | None:
     if group == _ALL_HOSTS:
         return trial.over_wait
     return trial.by_family[group].over_wait if group in trial.by_family else None
-
-
-def _whisker(axes: Axes, estimate: Estimate, row: float, colour: str, marker: str) -> None:
-    axes.plot([estimate.lower, estimate.upper], [row, row], color=colour, linewidth=1.6, solid_capstyle="round")
-    size = 9 if marker == "*" else 6
-    axes.plot(estimate.mean, row, color=colour, marker=marker, markersize=size, markeredgecolor="white")

@@ -7,9 +7,8 @@ from pathlib import Path
 from matplotlib.axes import Axes
 
 from simic.contracts.results.proof import Proof, ProofSet
-from simic.contracts.results.trials import Estimate
-from simic.validation.palette import BLACK, BLUE, SKY
-from simic.validation.plots import legend_mark, new_figure, save, style_axes
+from simic.validation.palette import BLUE, SKY
+from simic.validation.plots import draw_interval, legend_mark, new_figure, save, style_rows
 
 __all__ = ["draw_gains"]
 
@@ -40,18 +39,9 @@ def _draw(axes: Axes, proof_set: ProofSet) -> None:
     for row, name in enumerate(names):
         for index, seed in enumerate(proof_set.seeds):
             place = _FIRST + (_LAST - _FIRST) * index / max(1, len(proof_set.seeds) - 1)
-            _bar(axes, seed.over[name], row + place, SKY, "o", 3.5)
-        _bar(axes, proof_set.over[name], row + _ALL, BLUE, "D", 6.0)
-    axes.axvline(0.0, color=BLACK, linewidth=1.0)
-    axes.set_yticks(range(len(names)), [f"over {name}" for name in names])
-    axes.set_ylim(len(names) - 0.5, -0.5)
+            draw_interval(axes, seed.over[name], row + place, SKY, "o", 3.5)
+        draw_interval(axes, proof_set.over[name], row + _ALL, BLUE, "D")
+    style_rows(axes, [f"over {name}" for name in names])
     axes.set_xlabel("gain of the learned policies, points", fontsize=8)
     trained = "" if proof_set.set == proof_set.trained_on else f",\ntrained on {proof_set.trained_on}"
     axes.set_title(f"{proof_set.hosts} hosts of {proof_set.set}{trained}", loc="left", fontsize=9)
-    style_axes(axes)
-    axes.grid(visible=False, axis="y")
-
-
-def _bar(axes: Axes, estimate: Estimate, row: float, colour: str, marker: str, size: float) -> None:
-    axes.plot([estimate.lower, estimate.upper], [row, row], color=colour, linewidth=1.4, solid_capstyle="round")
-    axes.plot(estimate.mean, row, color=colour, marker=marker, markersize=size, markeredgecolor="white")

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simic.contracts.results.trials import Estimate
-from simic.validation.palette import BLACK, BLUE, SKY
-from simic.validation.plots import new_figure, save, style_axes
+from simic.validation.palette import BLUE, SKY
+from simic.validation.plots import draw_interval, new_figure, save, style_rows
 
 __all__ = ["draw_trainings"]
 
@@ -23,12 +23,7 @@ def draw_trainings(first: str, rows: Sequence[tuple[str, Estimate, NDArray[np.fl
         # Spread over the height of the row, so that equal differences do not hide each other.
         places = row + 0.5 * (np.arange(len(by_seed)) + 0.5) / len(by_seed) - 0.25
         axes.plot(by_seed, places, color=SKY, marker="o", linestyle="", markersize=4, alpha=0.8)
-        axes.plot([mean.lower, mean.upper], [row, row], color=BLUE, linewidth=1.8, solid_capstyle="round")
-        axes.plot(mean.mean, row, color=BLUE, marker="D", markersize=7, markeredgecolor="white")
-    axes.axvline(0.0, color=BLACK, linewidth=1.0)
-    axes.set_yticks(range(len(rows)), [arm for arm, _, _ in rows])
-    axes.set_ylim(len(rows) - 0.5, -0.5)
+        draw_interval(axes, mean, row, BLUE, "D")
+    style_rows(axes, [arm for arm, _, _ in rows])
     axes.set_xlabel(f"score minus that of {first}, same seeds", fontsize=8)
-    style_axes(axes)
-    axes.grid(visible=False, axis="y")
     return save(figure, path)

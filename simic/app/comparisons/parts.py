@@ -12,12 +12,12 @@ from simic.contracts.errors import ConfigError, ContractError
 from simic.contracts.results.receipts import Receipt
 from simic.runtime.files import atomic_write
 
-__all__ = ["take_part"]
+__all__ = ["load_or_make"]
 
 R = TypeVar("R", bound=Receipt)
 
 
-def take_part(path: Path, kind: type[R], identity: Mapping[str, Any], make: Callable[[], R], *, is_fresh: bool) -> R:
+def load_or_make(path: Path, kind: type[R], identity: Mapping[str, Any], make: Callable[[], R], *, is_fresh: bool) -> R:
     """Return the part in ``path`` if its fields have the values of ``identity``; else make it and write it atomically.
 
     Raises:

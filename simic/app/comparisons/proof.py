@@ -16,7 +16,7 @@ import torch
 
 from simic.app import promotion, training
 from simic.app.comparisons.inner_runs import InnerStages, open_inner
-from simic.app.comparisons.parts import take_part
+from simic.app.comparisons.parts import load_or_make
 from simic.app.container import Container
 from simic.app.names.host_set_names import check_set
 from simic.app.runs import open_run_in
@@ -73,8 +73,8 @@ class ProofRequest(NamedTuple):
     """Whether parts of another code version or configuration are made again; otherwise they are refused."""
 
 
-class _Arena(NamedTuple):
-    """A set on whose hosts controllers are tried."""
+class _TrialSetup(NamedTuple):
+    """What the trials on the hosts of a set need."""
 
     config: RunConfig
     hosts: tuple[HostIdentity, ...]
@@ -115,7 +115,7 @@ class _Proof:
         )
         if unknown := set(request.left_out or ()).difference(*self._left_out.values()):
             raise ConfigError(f"--without: no set of this proof has a family {', '.join(sorted(unknown))}; {known}")
-        self._arenas = {name: self._arena(name) for name in names}
+        self._setups = {name: self._setup_of(name) for name in names}
         self._advance: Advance = no_advance
 
     def make(self) -> Proof:
@@ -124,17 +124,17 @@ class _Proof:
         jobs = [(name, family) for name in request.sets for family in (None, *self._left_out[name])]
         also = [(on, name) for name in request.also for on in request.sets if on != name]
         policies = len(request.seeds) * (len(jobs) + len(also))
-        total = policies + len(request.seeds) * len(jobs) + sum(len(arena.specs) for arena in self._arenas.values())
+        total = policies + len(request.seeds) * len(jobs) + sum(len(setup.specs) for setup in self._setups.values())
         with self._container.progress.task("proof", total) as self._advance:
-            baselines = {name: self._try_baselines(arena) for name, arena in self._arenas.items()}
+            baselines = {name: self._try_baselines(setup) for name, setup in self._setups.items()}
             trained = {job: [self._train(*job, seed) for seed in request.seeds] for job in jobs}
             sets = [
                 compare(
                     baselines[name],
-                    self._try_policies(trained[on, None], self._arenas[name], baselines[name][WAIT]),
-                    self._try_strangers(trained, self._arenas[name], baselines[name][WAIT]) if on == name else {},
+                    self._try_policies(trained[on, None], self._setups[name], baselines[name][WAIT]),
+                    self._try_on_left_out(trained, self._setups[name], baselines[name][WAIT]) if on == name else {},
                     config.trial,
-                    self._arenas[name].book.without_book,
+                    self._setups[name].book.without_book,
                 )
                 for on, name in [*((name, name) for name in request.sets), *also]
             ]
@@ -163,14 +163,14 @@ class _Proof:
         world = config.world.model_copy(update={"set": set_name, "without": () if family is None else (family,)})
         return config.model_copy(update={"world": world, "lake": config.lake.model_copy(update={"url": None})})
 
-    def _arena(self, set_name: str) -> _Arena:
+    def _setup_of(self, set_name: str) -> _TrialSetup:
         config = self._config(set_name)
         specs, book = comparison_specs(config, self._container.home.plans)
         specs = {**specs, **{name: ControllerSpec(name=name) for name in self._request.searched}}
         count = self._request.hosts * len(host_set(set_name).families)
         # Elsewhere than the hosts of `simic trials`, whose results guided the development of what is tried here.
         keys = draw_keys(set_name, Split.TEST, count, derive(0, "proof", set_name) % KEY_STARTS)
-        return _Arena(
+        return _TrialSetup(
             config,
             identify(set_name, keys),
             digest_of(world_identity(config.world)),
@@ -178,13 +178,13 @@ class _Proof:
             book_use(COMPARISON_CONTROLLERS, book, config.world, config.curate.reward.basic),
         )
 
-    def _try_baselines(self, arena: _Arena) -> dict[str, ProofTrial]:
-        return {name: self._try(arena, name, arena.hosts, None) for name in arena.specs}
+    def _try_baselines(self, setup: _TrialSetup) -> dict[str, ProofTrial]:
+        return {name: self._try(setup, name, setup.hosts, None) for name in setup.specs}
 
-    def _try_policies(self, trained: Sequence[ProofTraining], arena: _Arena, wait: ProofTrial) -> list[Tried]:
+    def _try_policies(self, trained: Sequence[ProofTraining], setup: _TrialSetup, wait: ProofTrial) -> list[Tried]:
         """Try the policy of each training on the hosts of ``wait``, which stands for a training that failed."""
         kept = set(wait.host_keys)
-        hosts = tuple(host for host in arena.hosts if host.key in kept)
+        hosts = tuple(host for host in setup.hosts if host.key in kept)
         tried = []
         for receipt in trained:
             if receipt.policy_digest is None:
@@ -192,45 +192,47 @@ class _Proof:
                 tried.append(Tried(receipt, wait))
                 continue
             label = _label(receipt.set, receipt.seed, receipt.without)
-            tried.append(Tried(receipt, self._try(arena, label, hosts, receipt.policy_digest)))
+            tried.append(Tried(receipt, self._try(setup, label, hosts, receipt.policy_digest)))
         return tried
 
-    def _try_strangers(
-        self, trained: Mapping[tuple[str, str | None], Sequence[ProofTraining]], arena: _Arena, wait: ProofTrial
+    def _try_on_left_out(
+        self, trained: Mapping[tuple[str, str | None], Sequence[ProofTraining]], setup: _TrialSetup, wait: ProofTrial
     ) -> dict[str, list[Tried]]:
         """Try the policies of trainings without a family on the hosts of that family, for every family left out."""
-        name = arena.config.world.set
+        name = setup.config.world.set
         return {
-            family: self._try_policies(trained[name, family], arena, _of_family(wait, family))
+            family: self._try_policies(trained[name, family], setup, _of_family(wait, family))
             for family in self._left_out[name]
         }
 
-    def _try(self, arena: _Arena, label: str, hosts: Sequence[HostIdentity], policy_digest: str | None) -> ProofTrial:
+    def _try(
+        self, setup: _TrialSetup, label: str, hosts: Sequence[HostIdentity], policy_digest: str | None
+    ) -> ProofTrial:
         """Return the trial of a baseline, or of the policy of a training, from its receipt if there is one."""
-        world, container = arena.config.world, self._container
+        world, container = setup.config.world, self._container
         identity = {
             "code_version": container.provenance.code_version,
             "torch_version": str(torch.__version__),
-            "config_digest": config_digest(arena.config),
+            "config_digest": config_digest(setup.config),
             "processor": f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}",
             "seed": 0,
             "set": world.set,
-            "world_digest": arena.world_digest,
+            "world_digest": setup.world_digest,
             "controller": label,
             "policy_digest": policy_digest,
-            "plans_digest": arena.book.plans_digest if policy_digest is None else None,
+            "plans_digest": setup.book.plans_digest if policy_digest is None else None,
             "host_keys": [host.key for host in hosts],
         }
 
         def make() -> ProofTrial:
             started_at = container.clock()
-            spec = arena.specs[label] if policy_digest is None else self._verified(label, policy_digest)
+            spec = setup.specs[label] if policy_digest is None else self._verified(label, policy_digest)
             with container.progress.task(f"{label} on {world.set}", len(hosts)) as advance:
                 (episodes,) = grow_all(
-                    {label: spec}, hosts, world, arena.config.curate.reward.basic, derive(0, "trials"),
+                    {label: spec}, hosts, world, setup.config.curate.reward.basic, derive(0, "trials"),
                     lambda done: advance(len(done.returns)),
                 ).values()  # fmt: skip
-            static = [] if policy_digest is None else self._static(label, arena, hosts, episodes)
+            static = [] if policy_digest is None else self._static(label, setup, hosts, episodes)
             sizes = host_sizes(hosts, world)
             shares = compute_shares(episodes, sizes, world.horizon)
             return ProofTrial(
@@ -265,10 +267,10 @@ class _Proof:
         return learned_spec(home.policies / digest, digest, home.keys)
 
     def _static(
-        self, label: str, arena: _Arena, hosts: Sequence[HostIdentity], episodes: Episodes
+        self, label: str, setup: _TrialSetup, hosts: Sequence[HostIdentity], episodes: Episodes
     ) -> list[ProofStatic]:
         """Train the final networks of a policy's episodes from the start."""
-        world, reward = arena.config.world, arena.config.curate.reward.basic
+        world, reward = setup.config.world, setup.config.curate.reward.basic
         with self._container.progress.task(f"{label} static on {world.set}", len(hosts)) as advance:
             rivals = grow_rivals(hosts, episodes, world, reward, advance)
         return [
@@ -293,8 +295,8 @@ class _Proof:
             "seed": seed,
             "set": set_name,
             "without": without,
-            "world_digest": self._arenas[set_name].world_digest,
-            "plans_digest": self._arenas[set_name].book.plans_digest,
+            "world_digest": self._setups[set_name].world_digest,
+            "plans_digest": self._setups[set_name].book.plans_digest,
         }
 
         def make() -> ProofTraining:
@@ -310,7 +312,7 @@ class _Proof:
 
     def _part(self, path: Path, kind: type[R], identity: Mapping[str, Any], make: Callable[[], R]) -> R:
         """Return the part in ``path``, which is made if it is not there."""
-        part = take_part(path, kind, identity, make, is_fresh=self._request.is_fresh)
+        part = load_or_make(path, kind, identity, make, is_fresh=self._request.is_fresh)
         self._advance(1)
         return part
 

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from simic.app.comparisons.inner_runs import open_inner
-from simic.app.comparisons.parts import take_part
+from simic.app.comparisons.parts import load_or_make
 from simic.app.comparisons.recipe_training import Trained, learn, require_own_karn, spec_of, without_karn
 from simic.app.comparisons.recipes import Recipe, differing_settings
 from simic.app.container import Container
@@ -172,7 +172,7 @@ class _RecipeTrial:
             return RecipeTraining(**identity, started_at=started_at, finished_at=container.clock(), **outcome)
 
         path = home.root.with_name(f"{home.root.name}.json")
-        training = take_part(path, RecipeTraining, identity, make, is_fresh=self._request.is_fresh)
+        training = load_or_make(path, RecipeTraining, identity, make, is_fresh=self._request.is_fresh)
         self._advance(1)
         policy = training.policy_digest
         return Trained(training, home, WAIT if policy is None else f"{recipe.name} seed {seed} ({policy[:8]})")

@@ -21,7 +21,7 @@ from simic.contracts.settings.training import TrainConfig
 from simic.controllers.policy_files import describe, save_policy
 from simic.hosts.plugins import blueprint_names
 from simic.learning.checkpoints import Checkpoints, StoredTensors
-from simic.learning.devices import choose_device, numerics, placed
+from simic.learning.devices import choose_device, pinned_numerics, place_on
 from simic.learning.history import History
 from simic.learning.karn import KarnTraining
 from simic.learning.learner_state import write_state
@@ -199,7 +199,7 @@ def test_a_device_that_is_not_there_is_refused_with_what_to_do(monkeypatch: pyte
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_objective_learns_on_cuda(store: GraphDataset, kind: str) -> None:
     assert choose_device("auto").type == "cuda"
-    there = placed(store, torch.device("cuda"))
+    there = place_on(store, torch.device("cuda"))
     found, metrics = finish(TrainingRun.begin(there, CONFIG.model_copy(update=KINDS[kind]), None, 0))
     assert all(tensor.device.type == "cpu" and bool(tensor.isfinite().all()) for tensor in found)
     assert all(np.isfinite(list(record.values())).all() for record in metrics)
@@ -207,9 +207,9 @@ def test_every_objective_learns_on_cuda(store: GraphDataset, kind: str) -> None:
 
 def test_threads_and_matrix_precision_are_restored() -> None:
     before = torch.get_num_threads(), torch.get_float32_matmul_precision()
-    with numerics(CONFIG.model_copy(update={"threads": 3, "tf32": True}), torch.device("cpu")):
+    with pinned_numerics(CONFIG.model_copy(update={"threads": 3, "tf32": True}), torch.device("cpu")):
         assert torch.get_num_threads() == 3
         assert torch.get_float32_matmul_precision() == before[1], "the CPU ignores it"
-    with numerics(CONFIG.model_copy(update={"tf32": True}), torch.device("cuda")):
+    with pinned_numerics(CONFIG.model_copy(update={"tf32": True}), torch.device("cuda")):
         assert torch.get_float32_matmul_precision() == "high"
     assert (torch.get_num_threads(), torch.get_float32_matmul_precision()) == before
