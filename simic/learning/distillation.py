@@ -24,8 +24,8 @@ from torch.nn import functional
 
 from simic.contracts.actions import Head, Op
 from simic.contracts.batches import HEAD_INDEX, OP_INDEX
-from simic.controllers import heads
 from simic.controllers.features import has_seed, has_trained
+from simic.controllers.heads import ActionDistribution
 from simic.controllers.network import FeatureNoise, PolicyNetwork
 from simic.learning.diagnostics import entropy_by_head
 from simic.learning.learner import Learner
@@ -329,9 +329,8 @@ def _decision_loss(
     has_margin = ~has_trained(states.context_x) | has_seed(states.context_x)
     is_doubtful = has_margin.unsqueeze(1) & (actions[..., _OP] == _GERMINATE)
     regret = regret_of(returns - GERMINATION_MARGIN * is_doubtful).clamp(max=REGRET_CUT)
-    output = network.act(states, noise)
-    joint = heads.log_probs(output, states.slot_ptr, masks, actions, exploration)
-    joint = joint.masked_fill(~tried, IMPOSSIBLE)
+    distribution = ActionDistribution(network.act(states, noise), states.slot_ptr, masks, exploration)
+    joint = distribution.log_probs(actions).masked_fill(~tried, IMPOSSIBLE)
     log_share = joint.log_softmax(1)
     share = log_share.exp()
     expected = (share * regret).sum(1).mean()
@@ -342,7 +341,7 @@ def _decision_loss(
     greedy = regret_of(returns).gather(1, joint.argmax(1, keepdim=True)).mean()
     total = (expected - temperature * entropy) / UNIT - TRIED_WEIGHT * log_tried + value
     with torch.no_grad():
-        entropies = heads.entropy(output, states.slot_ptr, masks, actions[:, 0], exploration)
+        entropies = distribution.entropy(actions[:, 0])
     metrics = {
         **entropy_by_head(entropies, actions[:, 0]),
         "step_count": expected.new_full((), len(ids)),
@@ -362,8 +361,8 @@ def regrets(network: PolicyNetwork, store: GraphDataset, decisions: BranchedDeci
     for ids in np.array_split(np.arange(len(decisions.rows)), -(-len(decisions.rows) // BATCH)):
         states, masks = store.states(decisions.rows[ids])
         actions, returns, tried = decisions.tried_at(ids, states.context_x.device)
-        joint = heads.log_probs(network.act(states), states.slot_ptr, masks, actions, 0.0)
-        joint, regret = joint.masked_fill(~tried, IMPOSSIBLE), regret_of(returns)
+        distribution = ActionDistribution(network.act(states), states.slot_ptr, masks, exploration=0.0)
+        joint, regret = distribution.log_probs(actions).masked_fill(~tried, IMPOSSIBLE), regret_of(returns)
         expected.append((joint.softmax(1) * regret).sum(1))
         greedy.append(regret.gather(1, joint.argmax(1, keepdim=True)).squeeze(1))
     return {
@@ -381,6 +380,6 @@ def _plus_cloning(
     noise: FeatureNoise,
 ) -> Loss:
     states, masks = store.states(rows)
-    actions = store.steps_at(rows).actions
-    cloning = -heads.log_prob(network.act(states, noise), states.slot_ptr, masks, actions, exploration).joint.mean()
+    distribution = ActionDistribution(network.act(states, noise), states.slot_ptr, masks, exploration)
+    cloning = -distribution.log_prob(store.steps_at(rows).actions).joint.mean()
     return Loss(loss.total + FOLLOWING_WEIGHT * cloning, {**loss.metrics, "following_loss": cloning.detach()})

@@ -48,12 +48,10 @@ def awr_loss(network: PolicyNetwork, batch: SequenceBatch, config: TrainConfig, 
     gradient. Each head is averaged over the steps that use it, so a blueprint, chosen once per episode, weighs as much
     as the operation of every step. The value learns the lambda-returns of the log.
     """
-    ptr, exploration = batch.steps.slot_ptr, config.network.exploration
     output, values = network.act_and_value(batch.steps, batch.with_finals)
-    relevant = heads.relevant_heads(batch.actions)
-    log_prob = heads.log_prob(output, ptr, batch.masks, batch.actions, exploration, batch.most_slots)
-    entropy = heads.entropy(output, ptr, batch.masks, batch.actions, exploration, batch.most_slots)
-    entropies = heads.head_mean(batch.weighted(entropy), relevant)
+    distribution = batch.distribution(output, config.network.exploration)
+    log_prob, relevant = distribution.log_prob(batch.actions), heads.relevant_heads(batch.actions)
+    entropies = heads.head_mean(batch.weighted(distribution.entropy(batch.actions)), relevant)
     own, following = batch.successors(values)
     estimate = behaviour_advantages(batch, own, following, config.lambda_)
     exponents = (estimate.advantages / (config.awr_temperature * advantage_scale))[batch.time, batch.sequence]

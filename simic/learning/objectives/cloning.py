@@ -12,7 +12,6 @@ import torch
 
 from simic.contracts.errors import ConfigError
 from simic.contracts.settings.training import TrainConfig
-from simic.controllers import heads
 from simic.controllers.network import PolicyNetwork
 from simic.learning.counted_passes import CountedPasses
 from simic.learning.diagnostics import batch_metrics, behaviour_divergence, entropy_by_head
@@ -55,10 +54,10 @@ def imitation_loss(network: PolicyNetwork, batch: SequenceBatch, config: TrainCo
     a policy that equals the behaviour.
     """
     output, values = network.act_and_value(batch.steps, batch.with_finals)
-    ptr, exploration, most = batch.steps.slot_ptr, config.network.exploration, batch.most_slots
-    log_prob = heads.log_prob(output, ptr, batch.masks, batch.actions, exploration, most)
+    distribution = batch.distribution(output, config.network.exploration)
+    log_prob = distribution.log_prob(batch.actions)
     with torch.no_grad():
-        entropy = heads.entropy(output, ptr, batch.masks, batch.actions, exploration, most)
+        entropy = distribution.entropy(batch.actions)
     own, following = batch.successors(values)
     estimate = behaviour_advantages(batch, own, following, config.lambda_)
     entropies = entropy_by_head(entropy, batch.actions)

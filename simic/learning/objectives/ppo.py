@@ -20,7 +20,7 @@ from torch import Tensor
 
 from simic.contracts.settings.training import TrainConfig
 from simic.controllers import heads
-from simic.controllers.network import NetworkOutput, PolicyNetwork
+from simic.controllers.network import PolicyNetwork
 from simic.learning.counted_passes import CountedPasses
 from simic.learning.diagnostics import (
     batch_metrics,
@@ -80,7 +80,7 @@ class PpoObjective(CountedPasses):
 class _Fixed(NamedTuple):
     """What the reference says of a batch, without gradients."""
 
-    output: NetworkOutput
+    distribution: heads.ActionDistribution
     log_prob: heads.LogProb
     estimate: Gae
     """Advantages and returns in points, not weighted."""
@@ -102,10 +102,10 @@ def ppo_loss(
     Heads are scaled and averaged as in ``vtrace_loss``; an irrelevant head changes no part. ``kl`` is the sum
     over heads of KL(reference || policy), given the logged operation and slot, averaged over steps.
     """
-    ptr, exploration = batch.steps.slot_ptr, config.network.exploration
     relevant, fixed = heads.relevant_heads(batch.actions), _reference_of(reference, batch, config)
     output, values = network.act_and_value(batch.steps, batch.with_finals)
-    log_prob = heads.log_prob(output, ptr, batch.masks, batch.actions, exploration, batch.most_slots)
+    distribution = batch.distribution(output, config.network.exploration)
+    log_prob = distribution.log_prob(batch.actions)
     surrogate = clipped_surrogate(
         log_prob.heads - fixed.log_prob.heads,
         (fixed.advantages / advantage_scale)[batch.time, batch.sequence],
@@ -114,8 +114,7 @@ def ppo_loss(
         dual_clip=config.ppo_dual_clip,
     )
     own, _ = batch.successors(values)
-    entropy = heads.entropy(output, ptr, batch.masks, batch.actions, exploration, batch.most_slots)
-    entropies = heads.head_mean(batch.weighted(entropy), relevant)
+    entropies = heads.head_mean(batch.weighted(distribution.entropy(batch.actions)), relevant)
     parts = {
         "policy_loss": -heads.equal_noise_sum(batch.weighted(surrogate.objective), relevant),
         "value_loss": huber(own, fixed.estimate.returns, batch, network.value_scale),
@@ -129,7 +128,7 @@ def ppo_loss(
         + config.cloning_weight * parts["cloning_loss"]
     )
     with torch.no_grad():
-        divergence = heads.kl(fixed.output, output, ptr, batch.masks, batch.actions, exploration, batch.most_slots)
+        divergence = fixed.distribution.kl(distribution, batch.actions)
         joint = batch.to_time_major(log_prob.joint)
     metrics = {
         **parts,
@@ -153,14 +152,13 @@ def ppo_loss(
 @torch.no_grad()
 def _reference_of(reference: PolicyNetwork, batch: SequenceBatch, config: TrainConfig) -> _Fixed:
     output, values = reference.act_and_value(batch.steps, batch.with_finals)
-    log_prob = heads.log_prob(
-        output, batch.steps.slot_ptr, batch.masks, batch.actions, config.network.exploration, batch.most_slots
-    )
+    distribution = batch.distribution(output, config.network.exploration)
+    log_prob = distribution.log_prob(batch.actions)
     own, following = batch.successors(values)
     estimate = behaviour_advantages(batch, own, following, config.lambda_)
     log_weights = batch.to_time_major(log_prob.joint) - batch.log_prob_behaviour
     weights = log_weights.clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT).exp().clamp(max=config.rho_bar)
-    return _Fixed(output, log_prob, estimate, weights * estimate.advantages, log_weights)
+    return _Fixed(distribution, log_prob, estimate, weights * estimate.advantages, log_weights)
 
 
 def begin(log: Log) -> PpoObjective:

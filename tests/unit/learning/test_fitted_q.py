@@ -206,7 +206,7 @@ def test_candidates_are_legal_supported_and_never_above_the_ensembles_mean(
     for column in range(found.actions.shape[1]):
         here = ~found.advantages[:, column].isnan()
         actions = found.actions[:, column]
-        own = heads.log_prob(outputs[0], states.slot_ptr, masks, actions, 0.0)
+        own = heads.ActionDistribution(outputs[0], states.slot_ptr, masks, 0.0).log_prob(actions)
         assert (own.joint[here] > -200.0).all(), "an illegal choice has the logarithm of nearly 0"
         mean = torch.stack(
             [q_functions.q_values(o._replace(value=o.value * 0), states.slot_ptr, actions) for o in outputs[1:]]
