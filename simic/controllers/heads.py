@@ -29,6 +29,7 @@ from simic.contracts.batches import HEAD_INDEX, Decisions, Masks
 from simic.controllers import sampling
 from simic.controllers.network import NetworkOutput
 from simic.numerics.ragged import row_owners
+from simic.numerics.regret import IMPOSSIBLE
 
 __all__ = [
     "ActionDistribution",
@@ -40,9 +41,6 @@ __all__ = [
     "mixture",
     "relevant_heads",
 ]
-
-_IMPOSSIBLE = -1e30
-"""Replaces log 0: finite, so that 0 * log 0 and its gradient are 0."""
 
 _RELEVANT = torch.tensor([[head in RELEVANT_HEADS[op] for head in HEADS] for op in OPS], device="cpu")
 
@@ -261,9 +259,9 @@ def _factors(output: NetworkOutput) -> dict[Head, Tensor]:
 def mixture(logits: Tensor, available: Tensor, exploration: float) -> Tensor:
     """Return the logarithm of the mixture [N, C]; a row without available choices counts as fully available."""
     usable = available | ~available.any(1, keepdim=True)
-    policy = functional.log_softmax(logits.masked_fill(~usable, _IMPOSSIBLE), dim=1)
+    policy = functional.log_softmax(logits.masked_fill(~usable, IMPOSSIBLE), dim=1)
     if exploration == 0.0:
         return policy
     uniform = math.log(exploration) - usable.sum(1, keepdim=True).to(logits.dtype).log()
-    floor = uniform.expand_as(logits).masked_fill(~usable, _IMPOSSIBLE)
+    floor = uniform.expand_as(logits).masked_fill(~usable, IMPOSSIBLE)
     return torch.logaddexp(policy + math.log1p(-exploration), floor)

@@ -445,5 +445,5 @@ def _policy_gradient(store: GraphDataset, decisions: BranchedDecisions) -> torch
     network = TrainingRun.begin(store, CONFIG, None, 0).policy()
     quiet = FeatureNoise(0.0, torch.Generator())
     ids = np.arange(len(decisions.rows))
-    distillation._decision_loss(network, store, decisions, ids, 1.0, 0.0, quiet).total.backward()
+    distillation._Losses(network, store, decisions, 0.0, quiet).of_decisions(ids, 1.0).total.backward()
     return torch.cat([p.grad.flatten() for p in network.policy_parameters() if p.grad is not None])
