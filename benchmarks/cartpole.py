@@ -34,7 +34,7 @@ from simic.controllers.graph import GraphBatch, build
 from simic.controllers.heads import ActionDistribution, MaskTensors
 from simic.controllers.network import NetworkShape, PolicyNetwork
 from simic.learning.learner import Learner
-from simic.learning.objective import Log, PassState
+from simic.learning.objective import LearningTask, PassState
 from simic.learning.objectives import OBJECTIVES
 from simic.replay.batch import Steps
 from simic.replay.dataset import GraphDataset
@@ -189,7 +189,7 @@ def learn(
     """
     sampler = PassSampler(seed=seed, batch_sequences=config.batch_sequences, max_passes=config.max_passes)
     state = PassState(sampler, [store.ordinary] * config.vtrace_passes, 0, share, scale)
-    records = OBJECTIVES.load(config.objective).begin(Log(store, learner, config, seed, False, state)).run()
+    records = OBJECTIVES.load(config.objective).begin(LearningTask(store, learner, config, seed, False, state)).run()
     name = "effective_sample_share"
     return [record.metrics[name] for record in records if name in record.metrics]
 

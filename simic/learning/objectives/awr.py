@@ -22,7 +22,7 @@ from simic.learning.losses import (
     huber,
     off_policyness,
 )
-from simic.learning.objective import Log
+from simic.learning.objective import LearningTask
 from simic.replay.batch import SequenceBatch
 
 __all__ = ["NAME", "SUMMARY", "AwrObjective", "awr_loss", "begin"]
@@ -38,7 +38,7 @@ class AwrObjective(CountedPasses):
 
     def loss(self, batch: SequenceBatch, advantage_scale: float) -> Loss:
         """Return the loss of a batch."""
-        return awr_loss(self.log.learner.network, batch, self.config, advantage_scale)
+        return awr_loss(self.task.learner.network, batch, self.config, advantage_scale)
 
 
 def awr_loss(network: PolicyNetwork, batch: SequenceBatch, config: TrainConfig, advantage_scale: float) -> Loss:
@@ -79,6 +79,6 @@ def awr_loss(network: PolicyNetwork, batch: SequenceBatch, config: TrainConfig, 
     return Loss(total, {name: value.detach() for name, value in metrics.items()}, errors)
 
 
-def begin(log: Log) -> AwrObjective:
+def begin(task: LearningTask) -> AwrObjective:
     """Return the objective for a log."""
-    return AwrObjective(log)
+    return AwrObjective(task)

@@ -24,7 +24,7 @@ from simic.learning.losses import (
     huber,
     off_policyness,
 )
-from simic.learning.objective import Log
+from simic.learning.objective import LearningTask
 from simic.learning.phases import CLONING_SHARE
 from simic.replay.batch import SequenceBatch
 
@@ -44,7 +44,7 @@ class CloningObjective(CountedPasses):
 
     def loss(self, batch: SequenceBatch, advantage_scale: float) -> Loss:  # noqa: ARG002 - the interface
         """Return the loss of a batch."""
-        return imitation_loss(self.log.learner.network, batch, self.config)
+        return imitation_loss(self.task.learner.network, batch, self.config)
 
 
 def imitation_loss(network: PolicyNetwork, batch: SequenceBatch, config: TrainConfig) -> Loss:
@@ -80,15 +80,15 @@ def imitation_loss(network: PolicyNetwork, batch: SequenceBatch, config: TrainCo
     return Loss(policy_loss + value_loss, {name: value.detach() for name, value in metrics.items()}, errors)
 
 
-def begin(log: Log) -> CloningObjective:
+def begin(task: LearningTask) -> CloningObjective:
     """Return the objective for a log.
 
     Raises:
         ConfigError: if the weight of the entropy is to fall, which has none here.
     """
-    if log.config.entropy_bonus_last is not None:
+    if task.config.entropy_bonus_last is not None:
         raise ConfigError(
             "train.entropy_bonus_last has no effect on train.objective cloning, whose loss has no entropy: leave it "
             "out, or take vtrace, ppo or awr"
         )
-    return CloningObjective(log)
+    return CloningObjective(task)

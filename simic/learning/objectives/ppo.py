@@ -38,7 +38,7 @@ from simic.learning.losses import (
     huber,
     off_policyness,
 )
-from simic.learning.objective import Log
+from simic.learning.objective import LearningTask
 from simic.numerics.gae import Gae
 from simic.numerics.importance import LOG_RATIO_LIMIT
 from simic.numerics.ppo import clipped_surrogate
@@ -56,25 +56,25 @@ class PpoObjective(CountedPasses):
     averages_rounds = False
     phase = NAME
 
-    def __init__(self, log: Log) -> None:
-        super().__init__(log)
-        self._reference, self._is_near = log.learner.network, True
+    def __init__(self, task: LearningTask) -> None:
+        super().__init__(task)
+        self._reference, self._is_near = task.learner.network, True
 
     def begins(self, number: int, last: Sequence[Mapping[str, float]]) -> bool:  # noqa: ARG002 - the interface
         """Take a new reference every ``train.ppo_epochs`` passes; return whether the policy is near its reference."""
-        if number % self.log.config.ppo_epochs == 0:
-            learner = self.log.learner
+        if number % self.task.config.ppo_epochs == 0:
+            learner = self.task.learner
             self._reference, self._is_near = learner.history.frozen("reference", learner.network), True
         return self._is_near
 
     def goes_on(self, metrics: Mapping[str, float]) -> bool:
         """Return whether the KL from the reference is at most ``train.ppo_max_kl``."""
-        self._is_near = metrics["kl"] <= self.log.config.ppo_max_kl
+        self._is_near = metrics["kl"] <= self.task.config.ppo_max_kl
         return self._is_near
 
     def loss(self, batch: SequenceBatch, advantage_scale: float) -> Loss:
         """Return the PPO loss of a batch."""
-        return ppo_loss(self.log.learner.network, self._reference, batch, self.config, advantage_scale)
+        return ppo_loss(self.task.learner.network, self._reference, batch, self.config, advantage_scale)
 
 
 class _Fixed(NamedTuple):
@@ -161,6 +161,6 @@ def _reference_of(reference: PolicyNetwork, batch: SequenceBatch, config: TrainC
     return _Fixed(distribution, log_prob, estimate, weights * estimate.advantages, log_weights)
 
 
-def begin(log: Log) -> PpoObjective:
+def begin(task: LearningTask) -> PpoObjective:
     """Return the objective for a log."""
-    return PpoObjective(log)
+    return PpoObjective(task)

@@ -156,7 +156,7 @@ def test_every_legal_action_of_a_new_q_function_has_about_the_mean_return(tmp_pa
     states, _ = store.states(rows)
     assert not have_trained(store, rows).any()
     training = TrainingRun.begin(store, CONFIG, None, 0)
-    objective = fitted_q.begin(fitted_q.Log(store, training.learner, CONFIG, 0, True, training._passes))
+    objective = fitted_q.begin(fitted_q.LearningTask(store, training.learner, CONFIG, 0, True, training._passes))
     network = objective._scratch_learner("q 0", q_functions.q_config(CONFIG)).network
     for action in torch.unique(store.steps.actions[torch.from_numpy(rows)], dim=0):
         with torch.no_grad():
@@ -244,7 +244,7 @@ def test_what_the_behaviour_hardly_takes_is_no_candidate(store: GraphDataset) ->
 
 def test_each_q_function_leaves_out_the_hosts_of_its_fold(store: GraphDataset) -> None:
     training = TrainingRun.begin(store, CONFIG, None, 0)
-    objective = fitted_q.begin(fitted_q.Log(store, training.learner, CONFIG, 0, True, training._passes))
+    objective = fitted_q.begin(fitted_q.LearningTask(store, training.learner, CONFIG, 0, True, training._passes))
     keys = store.sequences.host_keys[
         np.searchsorted(store.sequences.starts, objective._rows.decisions, side="right") - 1
     ]
