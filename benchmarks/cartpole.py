@@ -29,13 +29,12 @@ from numpy.typing import NDArray
 from simic.contracts.actions import HEADS, OPS, Op
 from simic.contracts.settings.network import NetworkConfig
 from simic.contracts.settings.training import TrainConfig
-from simic.controllers import heads
 from simic.controllers.features import feature_names
 from simic.controllers.graph import GraphBatch, build
-from simic.controllers.heads import MaskTensors
+from simic.controllers.heads import ActionDistribution, MaskTensors
 from simic.controllers.network import NetworkShape, PolicyNetwork
 from simic.learning.learner import Learner
-from simic.learning.objective import Log, PassState
+from simic.learning.objective import LearningTask, PassState
 from simic.learning.objectives import OBJECTIVES
 from simic.replay.batch import Steps
 from simic.replay.dataset import GraphDataset
@@ -136,7 +135,8 @@ class Actors:
             states = np.stack(self._states).astype(np.float32)
             batch = graphs(states)
             uniforms = self._random.random((ENVIRONMENTS, len(HEADS)))
-            found = heads.sample(network.act(batch), batch.slot_ptr, masks(ENVIRONMENTS), uniforms, 0.0)
+            policy = ActionDistribution(network.act(batch), batch.slot_ptr, masks(ENVIRONMENTS), exploration=0.0)
+            found = policy.sample(uniforms)
             for index, env in enumerate(self._environments):
                 action = int(found.actions[index, 0] == RIGHT)
                 self._states[index], _, terminated, truncated, _ = env.step(action)
@@ -189,7 +189,7 @@ def learn(
     """
     sampler = PassSampler(seed=seed, batch_sequences=config.batch_sequences, max_passes=config.max_passes)
     state = PassState(sampler, [store.ordinary] * config.vtrace_passes, 0, share, scale)
-    records = OBJECTIVES.load(config.objective).begin(Log(store, learner, config, seed, False, state)).run()
+    records = OBJECTIVES.load(config.objective).begin(LearningTask(store, learner, config, seed, False, state)).run()
     name = "effective_sample_share"
     return [record.metrics[name] for record in records if name in record.metrics]
 
@@ -240,7 +240,8 @@ def evaluate(network: PolicyNetwork, make: Callable[[], Any], seed: int) -> floa
         while open_ones:
             batch = graphs(np.stack([states[index] for index in open_ones]).astype(np.float32))
             uniforms = random.random((len(open_ones), len(HEADS)))
-            found = heads.sample(network.act(batch), batch.slot_ptr, masks(len(open_ones)), uniforms, 0.0)
+            policy = ActionDistribution(network.act(batch), batch.slot_ptr, masks(len(open_ones)), exploration=0.0)
+            found = policy.sample(uniforms)
             still = []
             for index, right in zip(open_ones, found.actions[:, 0] == RIGHT, strict=True):
                 states[index], _, terminated, truncated, _ = environments[index].step(int(right))

@@ -23,7 +23,7 @@ from torch import Tensor
 from simic.contracts.actions import HEADS
 from simic.contracts.settings.continual import LoraConfig
 from simic.contracts.settings.training import TrainConfig
-from simic.controllers import heads
+from simic.controllers.heads import ActionDistribution
 from simic.controllers.network import PolicyNetwork
 from simic.learning.continual.ewc import Anchor, ElasticPenalty, deciding_parameters, fisher_diagonal
 from simic.learning.continual.lora import adapt, merged
@@ -47,8 +47,9 @@ def plain_fisher(network: PolicyNetwork, store: GraphDataset) -> dict[str, Tenso
     for index, row in enumerate(rows.tolist()):
         states, masks = store.states(np.array([row]))
         output = network.act_of_all_weights(states)
-        drawn = heads.sample(output, states.slot_ptr, masks, uniforms[index : index + 1], 0.0)
-        log_prob = heads.log_prob(output, states.slot_ptr, masks, torch.from_numpy(drawn.actions), 0.0).joint.sum()
+        distribution = ActionDistribution(output, states.slot_ptr, masks, exploration=0.0)
+        drawn = distribution.sample(uniforms[index : index + 1])
+        log_prob = distribution.log_prob(torch.from_numpy(drawn.actions)).joint.sum()
         gradients = torch.autograd.grad(log_prob, list(parameters.values()), allow_unused=True)
         for name, gradient in zip(parameters, gradients, strict=True):
             if gradient is not None:

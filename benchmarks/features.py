@@ -28,7 +28,8 @@ from peers.branches import distilled, load, sequences_of
 from peers.relative_features import ABSOLUTE, RELATIVE, install
 
 from simic.contracts.settings.training import TrainConfig
-from simic.controllers import features, heads
+from simic.controllers import features
+from simic.controllers.heads import ActionDistribution
 from simic.controllers.network import PolicyNetwork
 from simic.learning.distillation import BranchedDecisions
 from simic.learning.phases import fresh_network
@@ -91,7 +92,7 @@ def gains(network: PolicyNetwork, store: GraphDataset, decisions: BranchedDecisi
     for ids in np.array_split(np.arange(len(decisions.rows)), -(-len(decisions.rows) // 128)):
         states, masks = store.states(decisions.rows[ids])
         actions, returns, tried = decisions.tried_at(ids, states.context_x.device)
-        joint = heads.log_probs(network.act(states), states.slot_ptr, masks, actions, 0.0)
+        joint = ActionDistribution(network.act(states), states.slot_ptr, masks, exploration=0.0).log_probs(actions)
         best = joint.masked_fill(~tried, -torch.inf).argmax(1, keepdim=True)
         found.append(returns.gather(1, best).squeeze(1) - returns[:, 0])
     return torch.cat(found).double().numpy()

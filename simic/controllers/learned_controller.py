@@ -13,17 +13,17 @@ from simic.contracts.batches import Decisions, Masks, Observations
 from simic.contracts.errors import ContractError
 from simic.contracts.feature_ranges import FeatureRanges, OutOfRange
 from simic.contracts.names import LEARNED, consulting_name
-from simic.controllers import heads
 from simic.controllers.blueprint_mapping import BlueprintMapping, allow_only, consistent
 from simic.controllers.feature_ranges import out_of_range
 from simic.controllers.features import encode
 from simic.controllers.graph import GraphBatch
+from simic.controllers.heads import ActionDistribution, MaskTensors
 from simic.controllers.karn import ConsultedKarn, KarnNetwork
 from simic.controllers.multiply_adds import multiply_adds
 from simic.controllers.network import NetworkOutput
 from simic.controllers.on_cpu import on_cpu
 from simic.controllers.policy_files import LoadedPolicy
-from simic.controllers.sampling import FactoredDistribution
+from simic.controllers.sampling import FactoredDistribution, sample, sample_op_greedy_factors
 
 __all__ = ["Considered", "LearnedController"]
 
@@ -90,12 +90,11 @@ class LearnedController:
     def decide(self, observations: Observations, masks: Masks, uniforms: NDArray[np.float64]) -> Decisions:
         """Return one legal action per host."""
         mapping, batch, available = self._prepared(observations, masks, is_decisive=self._is_decisive)
+        choose = sample_op_greedy_factors if self._is_decisive else sample
         with torch.inference_mode():
-            output = self._act(batch)
-            if self._is_decisive:
-                decisions = heads.sample_op_greedy_factors(output, batch.slot_ptr, available, uniforms)
-            else:
-                decisions = heads.sample(output, batch.slot_ptr, available, uniforms, self._card.network.exploration)
+            output = self._consulted(self._network.act(_as_float64(batch)), batch)
+            distribution = self._distribution(output, batch, available, is_decisive=self._is_decisive)
+            decisions = choose(distribution, uniforms)
         return mapping.to_host(decisions)
 
     @on_cpu
@@ -105,10 +104,9 @@ class LearnedController:
         ``is_decisive`` takes the place of the controller's own mode.
         """
         mapping, batch, available = self._prepared(observations, masks, is_decisive=is_decisive)
-        exploration = 0.0 if is_decisive else self._card.network.exploration
         with torch.inference_mode():
             output = self._consulted(self._network(_as_float64(batch)), batch)
-            distribution = heads.distribution(output, batch.slot_ptr, available, exploration)
+            distribution = self._distribution(output, batch, available, is_decisive=is_decisive)
         return Considered(mapping, distribution, available.op.numpy(), output.value.numpy())
 
     @on_cpu
@@ -144,16 +142,20 @@ class LearnedController:
 
     def _prepared(
         self, observations: Observations, masks: Masks, *, is_decisive: bool
-    ) -> tuple[BlueprintMapping, GraphBatch, heads.MaskTensors]:
+    ) -> tuple[BlueprintMapping, GraphBatch, MaskTensors]:
         """Return graphs and masks in the policy's blueprint indices."""
         mapping = BlueprintMapping(tuple(self._card.blueprints), observations.blueprints)
         legal = consistent(mapping.mask_unknown(masks, observations.slot_ptr), observations.slot_ptr)
         if is_decisive and not self._germinated.all():
             legal = allow_only(legal, self._germinated, observations.slot_ptr)
-        return mapping, encode(mapping.to_policy(observations)), heads.MaskTensors.of(legal)
+        return mapping, encode(mapping.to_policy(observations)), MaskTensors.of(legal)
 
-    def _act(self, batch: GraphBatch) -> NetworkOutput:
-        return self._consulted(self._network.act(_as_float64(batch)), batch)
+    def _distribution(
+        self, output: NetworkOutput, batch: GraphBatch, available: MaskTensors, *, is_decisive: bool
+    ) -> ActionDistribution:
+        """Return the mixture, without exploration in decisive mode."""
+        exploration = 0.0 if is_decisive else self._card.network.exploration
+        return ActionDistribution(output, batch.slot_ptr, available, exploration)
 
     def _consulted(self, output: NetworkOutput, batch: GraphBatch) -> NetworkOutput:
         """Return rounded outputs, with Karn's logits of blueprints if there is a Karn."""

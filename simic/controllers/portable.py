@@ -21,11 +21,11 @@ from simic.controllers.features import has_trained
 from simic.controllers.graph import EDGE_TYPES, NODE_TYPES
 from simic.controllers.network import HeteroSageLayer
 from simic.controllers.policy_files import LoadedPolicy
+from simic.numerics.regret import IMPOSSIBLE
 
 __all__ = ["PortablePolicy", "export_program"]
 
 MOST_SLOTS, MOST_LAYERS = 1024, 4096
-_IMPOSSIBLE = -1e30
 
 
 class PortablePolicy(nn.Module):
@@ -125,7 +125,7 @@ def _summary(h: dict[str, Tensor]) -> Tensor:
 def _shares(logits: Tensor, available: Tensor) -> Tensor:
     """Return the masked softmax [rows, C] of logits rounded to float32; a row without a choice counts as free."""
     usable = available | ~available.any(1, keepdim=True)
-    return functional.softmax(logits.float().double().masked_fill(~usable, _IMPOSSIBLE), dim=1)
+    return functional.softmax(logits.float().double().masked_fill(~usable, IMPOSSIBLE), dim=1)
 
 
 def export_program(policy: LoadedPolicy) -> torch.export.ExportedProgram:

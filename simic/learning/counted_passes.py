@@ -20,7 +20,7 @@ from torch import Tensor
 
 from simic.contracts.errors import ConfigError, TrainingError
 from simic.learning.losses import Loss
-from simic.learning.objective import Log
+from simic.learning.objective import LearningTask
 from simic.learning.phases import (
     Record,
     check_commit_rate,
@@ -57,10 +57,10 @@ class CountedPasses(ABC):
     rate_share: ClassVar[float] = 1.0
     """Factor on the learning rates of the passes."""
 
-    def __init__(self, log: Log) -> None:
-        self.log, self.metrics = log, dict[str, float]()
-        self.config = log.config
-        """Settings of the present update: those of the log, with the entropy bonus as far as it has fallen."""
+    def __init__(self, task: LearningTask) -> None:
+        self.task, self.metrics = task, dict[str, float]()
+        self.config = task.config
+        """Settings of the present update: those of the task, with the entropy bonus as far as it has fallen."""
         self._prioritised: PrioritisedPasses | None = None
         self._scored: list[tuple[Tensor, Tensor]] = []
 
@@ -84,17 +84,17 @@ class CountedPasses(ABC):
         Raises:
             TrainingError: if there is nothing to learn from and no round follows, or the commit rate falls too low.
         """
-        store, learner, config, seed = self.log.store, self.log.learner, self.log.config, self.log.seed
-        if not self.log.passes.plan and self.log.passes.may_be_empty:
+        store, learner, config, seed = self.task.store, self.task.learner, self.task.config, self.task.seed
+        if not self.task.passes.plan and self.task.passes.may_be_empty:
             _LOG.info("no episode has a pass left: the policy stays as it is, and the next round trains it")
             return
-        if not self.log.passes.plan:
+        if not self.task.passes.plan:
             self._require_other_phases()
         if self._is_supervised:
             samplers = [supervised_sampler(config, seed, phase) for phase in ("cloning", "value_fit")]
             yield from cloning(learner, store, samplers[0], config, config.cloning_passes)
             yield from value_fit(learner, store, samplers[1], config, config.value_passes)
-        if self.log.passes.plan:
+        if self.task.passes.plan:
             yield from self._passes()
         else:
             self.metrics = learner.history.value("commit rates", self._commit_rates)
@@ -102,14 +102,14 @@ class CountedPasses(ABC):
 
     def _require_other_phases(self) -> None:
         """Raise TrainingError unless a training without planned passes has supervised phases; the message says why."""
-        store, config = self.log.store, self.log.config
+        store, config = self.task.store, self.task.config
         if not len(store.ordinary):
             raise TrainingError(
                 "the snapshot holds no episode besides branches and what they repeat, and train.objective "
                 f"{config.objective} needs others: collect episodes (`simic collect`), or set train.start to distil"
             )
         run_ids = [store.sequences.run_ids[row] for row in store.ordinary.tolist()]
-        if not self.log.passes.sampler.passes_left(run_ids).any():
+        if not self.task.passes.sampler.passes_left(run_ids).any():
             raise TrainingError(
                 f"no episode has a pass left: each has had train.max_passes {config.max_passes} passes of this policy "
                 "and those that it started from; collect new episodes, raise train.max_passes, or start from nothing "
@@ -122,15 +122,15 @@ class CountedPasses(ABC):
             )
 
     def _commit_rates(self) -> dict[str, float]:
-        return logged_commit_rates(self.log.learner.network, self.log.store, self.log.config.batch_sequences)
+        return logged_commit_rates(self.task.learner.network, self.task.store, self.task.config.batch_sequences)
 
     def _passes(self) -> Iterator[Record]:
-        state = self.log.passes
+        state = self.task.passes
         scale = state.advantage_scale
         if scale is None:
-            scale = self.log.learner.history.value("advantage_scale", self._fitted_scale)["advantage_scale"]
+            scale = self.task.learner.history.value("advantage_scale", self._fitted_scale)["advantage_scale"]
             state.advantage_scale = scale
-        if self.log.config.sampling == "prioritised":
+        if self.task.config.sampling == "prioritised":
             self._prioritised = self._prioritise()
         first = state.first_share * self.rate_share
         schedule = LrSchedule(state.warmup, self._pass_updates, first, first * FINAL_SHARE)
@@ -150,19 +150,19 @@ class CountedPasses(ABC):
         self.metrics = {**means(last), "advantage_scale": scale, "updates_left_out": float(left_out)}
 
     def _fitted_scale(self) -> dict[str, float]:
-        log = self.log
-        return {"advantage_scale": fitted_scale(log.learner, log.store, log.config.batch_sequences)}
+        task = self.task
+        return {"advantage_scale": fitted_scale(task.learner, task.store, task.config.batch_sequences)}
 
     def _prioritise(self) -> PrioritisedPasses:
-        log = self.log
+        task = self.task
         return PrioritisedPasses(
-            log.store.sequences.run_ids,
-            log.passes.sampler,
-            log.config.replay,
-            batch=log.config.batch_sequences,
+            task.store.sequences.run_ids,
+            task.passes.sampler,
+            task.config.replay,
+            batch=task.config.batch_sequences,
             updates=self._pass_updates,
-            seed=derive(log.seed, "prioritised"),
-            history=log.learner.history,
+            seed=derive(task.seed, "prioritised"),
+            history=task.learner.history,
         )
 
     def _pass(
@@ -173,34 +173,34 @@ class CountedPasses(ABC):
         Raises:
             TrainingError: if the policy has collapsed at its end.
         """
-        log, seen, curriculum = self.log, list[dict[str, float]](), self.log.passes.curriculum
+        task, seen, curriculum = self.task, list[dict[str, float]](), self.task.passes.curriculum
         for draw in self._draws(number, rows):
             self._anneal(position + len(seen))
             compute = partial(self._loss_of, draw, advantage_scale)
-            metrics = log.learner.update(len(draw.rows), compute, schedule, position + len(seen))
+            metrics = task.learner.update(len(draw.rows), compute, schedule, position + len(seen))
             self._reprioritise(draw, advantage_scale)
             seen.append(metrics)
             if curriculum is not None:
                 curriculum.record(metrics)
-            yield Record(log.learner.updates, self.phase, metrics, number)
+            yield Record(task.learner.updates, self.phase, metrics, number)
             if not self.goes_on(metrics):
                 break
         if curriculum is not None:
             curriculum.end_pass()
         if seen:
-            check_commit_rate(seen, log.config.min_commit_rate)
+            check_commit_rate(seen, task.config.min_commit_rate)
 
     def _draws(self, number: int, rows: NDArray[np.int64]) -> Iterator[Draw]:
         """Yield the batches of a pass; ``weights`` is empty if all sequences weigh alike."""
         if self._prioritised is not None:
             yield from self._prioritised.draw_pass(number, rows)
             return
-        for ids in self.log.passes.sampler.draw_pass(self.log.store.sequences.run_ids, rows):
+        for ids in self.task.passes.sampler.draw_pass(self.task.store.sequences.run_ids, rows):
             yield Draw(ids, np.zeros(0, dtype=np.float32))
 
     def _anneal(self, position: int) -> None:
         """Set the entropy bonus at ``position`` of the updates of all passes."""
-        config = self.log.config
+        config = self.task.config
         if config.entropy_bonus_last is None:
             return
         progress = min(1.0, position / max(1, self._pass_updates - 1))
@@ -208,7 +208,7 @@ class CountedPasses(ABC):
         self.config = config.model_copy(update={"entropy_bonus": bonus})
 
     def _loss_of(self, draw: Draw, advantage_scale: float, part: slice) -> Loss:
-        batch = self.log.store.batch(draw.rows[part])
+        batch = self.task.store.batch(draw.rows[part])
         if self._prioritised is not None:
             batch = replace(batch, weights=torch.from_numpy(draw.weights[part]).to(batch.valid.device))
         loss = self.loss(batch, advantage_scale)
@@ -220,7 +220,7 @@ class CountedPasses(ABC):
 
     def _progress(self, loss: Loss, batch: SequenceBatch, advantage_scale: float) -> dict[str, Tensor]:
         """Return what falls or rises over the passes, as metrics of a part of an update."""
-        metrics, curriculum = dict[str, Tensor](), self.log.passes.curriculum
+        metrics, curriculum = dict[str, Tensor](), self.task.passes.curriculum
         if self.config.entropy_bonus_last is not None:
             metrics["entropy_bonus"] = loss.total.new_full((), self.config.entropy_bonus)
         if curriculum is not None:
@@ -246,8 +246,8 @@ class CountedPasses(ABC):
     @property
     def planned_updates(self) -> int:
         """Return the number of updates of all phases if none is left out."""
-        passes = self.log.config.cloning_passes + self.log.config.value_passes if self._is_supervised else 0
-        return passes * self._updates_of(len(self.log.store.ordinary)) + self._pass_updates
+        passes = self.task.config.cloning_passes + self.task.config.value_passes if self._is_supervised else 0
+        return passes * self._updates_of(len(self.task.store.ordinary)) + self._pass_updates
 
     @property
     def episodes(self) -> int:
@@ -255,8 +255,8 @@ class CountedPasses(ABC):
 
         Of a policy that has only supervised phases it is the number of all ordinary episodes.
         """
-        if self._is_supervised and not self.log.passes.plan:
-            return len(self.log.store.ordinary)
+        if self._is_supervised and not self.task.passes.plan:
+            return len(self.task.store.ordinary)
         return int(np.count_nonzero(self._counts()))
 
     @property
@@ -266,14 +266,14 @@ class CountedPasses(ABC):
 
     @property
     def _is_supervised(self) -> bool:
-        return self.log.is_fresh and self.has_supervised_phases
+        return self.task.is_fresh and self.has_supervised_phases
 
     def _counts(self) -> NDArray[np.int64]:
-        return self.log.passes.sampler.passes_of(self.log.store.sequences.run_ids)
+        return self.task.passes.sampler.passes_of(self.task.store.sequences.run_ids)
 
     @property
     def _pass_updates(self) -> int:
-        return sum(self._updates_of(len(rows)) for rows in self.log.passes.plan)
+        return sum(self._updates_of(len(rows)) for rows in self.task.passes.plan)
 
     def _updates_of(self, episodes: int) -> int:
-        return -(-episodes // self.log.config.batch_sequences)
+        return -(-episodes // self.task.config.batch_sequences)

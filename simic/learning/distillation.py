@@ -24,14 +24,14 @@ from torch.nn import functional
 
 from simic.contracts.actions import Head, Op
 from simic.contracts.batches import HEAD_INDEX, OP_INDEX
-from simic.controllers import heads
 from simic.controllers.features import has_seed, has_trained
+from simic.controllers.heads import ActionDistribution
 from simic.controllers.network import FeatureNoise, PolicyNetwork
+from simic.learning.annealed_regret import rates_of, regret_terms, temperature_at
 from simic.learning.diagnostics import entropy_by_head
 from simic.learning.learner import Learner
 from simic.learning.losses import Loss
 from simic.learning.phases import Record
-from simic.learning.rates import LrSchedule
 from simic.numerics.regret import IMPOSSIBLE, regret_of
 from simic.replay.dataset import GraphDataset
 from simic.runtime.seeds import derive, generator
@@ -54,14 +54,6 @@ MOST_TRIED = 256
 """Largest number of actions of one decision; those with the greatest run ids beyond it are left out."""
 BATCH = 128
 """Decisions per update."""
-REGRET_CUT = 15.0
-"""Regrets above this many points count as this many, so that single catastrophes do not dominate."""
-UNIT = 5.0
-"""Points of regret per unit of the loss."""
-FIRST_TEMPERATURE, LAST_TEMPERATURE = 2.5, 0.05
-"""Temperatures in points per nat, at the start and at the end."""
-COOLING_SHARE = 0.8
-"""Share of the updates over which the temperature falls linearly."""
 FEATURE_NOISE = 0.3
 """Noise on the features of a policy that learns from the returns of single episodes, in standard deviations. Without it
 the policy gives hosts that are alike different slots and blueprints, whichever the luck of their episodes favoured."""
@@ -69,10 +61,6 @@ GERMINATION_MARGIN = 1.0
 """Points that the loss takes off the return of a germination before the first epoch, and in a host that has a seed.
 Hosts look more alike before the first epoch than after it, and few decisions are about a second seed. So the luck of
 single returns would give all such hosts a seed that suits some."""
-RATE_SHARE = 0.5
-"""Initial share of the peak learning rates."""
-TRIED_WEIGHT = 0.02
-"""Weight of the log-probability of choosing any tried action."""
 FOLLOWING_WEIGHT = 0.3
 """Weight of cloning the decisions that follow in the best branches."""
 _OP = HEAD_INDEX[Head.OP]
@@ -268,17 +256,14 @@ def distillation(
     """Run ``passes`` over the decisions, with features under noise of ``deviation``; yield one record per update."""
     total, position = updates_of(decisions, passes), 0
     noise = FeatureNoise(deviation, learner.history.generator("feature noise", derive(seed, "feature noise")))
-    schedule = LrSchedule(min(20, total // 4), total, RATE_SHARE, 0.01 * RATE_SHARE)
+    losses, schedule = _Losses(learner.network, store, decisions, exploration, noise), rates_of(total)
     for number in range(passes):
         draw = generator(seed, "distillation", number)
         order = draw.permutation(len(decisions.rows))
         for ids in np.array_split(order, -(-len(order) // BATCH)):
-            progress = min(1.0, position / max(1.0, COOLING_SHARE * total))
-            temperature = FIRST_TEMPERATURE + progress * (LAST_TEMPERATURE - FIRST_TEMPERATURE)
             some = draw.choice(decisions.following, min(BATCH, len(decisions.following)), replace=False)
-            chosen = _Chosen(ids, some, temperature)
-            compute = partial(_loss, learner.network, store, decisions, chosen, exploration, noise)
-            metrics = learner.update(len(ids), compute, schedule, position)
+            chosen = _Chosen(ids, some, temperature_at(position, total))
+            metrics = learner.update(len(ids), partial(losses.of, chosen), schedule, position)
             position += 1
             yield Record(learner.updates, "distillation", metrics, number)
 
@@ -298,61 +283,57 @@ class _Chosen(NamedTuple):
         return self.following[first : max(first + 1, last)]
 
 
-def _loss(
-    network: PolicyNetwork,
-    store: GraphDataset,
-    decisions: BranchedDecisions,
-    chosen: _Chosen,
-    exploration: float,
-    noise: FeatureNoise,
-    part: slice,
-) -> Loss:
-    """Return the loss of some of the chosen decisions, with as large a share of the steps to clone."""
-    loss = _decision_loss(network, store, decisions, chosen.ids[part], chosen.temperature, exploration, noise)
-    if not len(chosen.following):
-        return loss
-    return _plus_cloning(loss, network, store, chosen.following_in(part), exploration, noise)
+class _Losses(NamedTuple):
+    """The losses of one distillation."""
 
+    network: PolicyNetwork
+    store: GraphDataset
+    decisions: BranchedDecisions
+    exploration: float
+    noise: FeatureNoise
 
-def _decision_loss(
-    network: PolicyNetwork,
-    store: GraphDataset,
-    decisions: BranchedDecisions,
-    ids: NDArray[np.int64],
-    temperature: float,
-    exploration: float,
-    noise: FeatureNoise,
-) -> Loss:
-    """Return the loss of the decisions ``ids`` [B], with the Huber distance of the value to the parent's return."""
-    states, masks = store.states(decisions.rows[ids])
-    actions, returns, tried = decisions.tried_at(ids, states.context_x.device)
-    has_margin = ~has_trained(states.context_x) | has_seed(states.context_x)
-    is_doubtful = has_margin.unsqueeze(1) & (actions[..., _OP] == _GERMINATE)
-    regret = regret_of(returns - GERMINATION_MARGIN * is_doubtful).clamp(max=REGRET_CUT)
-    output = network.act(states, noise)
-    joint = heads.log_probs(output, states.slot_ptr, masks, actions, exploration)
-    joint = joint.masked_fill(~tried, IMPOSSIBLE)
-    log_share = joint.log_softmax(1)
-    share = log_share.exp()
-    expected = (share * regret).sum(1).mean()
-    entropy = -(share * log_share).sum(1).mean()
-    log_tried = joint.logsumexp(1).mean()
-    targets = store.steps_at(decisions.rows[ids]).returns
-    value = functional.smooth_l1_loss(network.value(states) / network.value_scale, targets / network.value_scale)
-    greedy = regret_of(returns).gather(1, joint.argmax(1, keepdim=True)).mean()
-    total = (expected - temperature * entropy) / UNIT - TRIED_WEIGHT * log_tried + value
-    with torch.no_grad():
-        entropies = heads.entropy(output, states.slot_ptr, masks, actions[:, 0], exploration)
-    metrics = {
-        **entropy_by_head(entropies, actions[:, 0]),
-        "step_count": expected.new_full((), len(ids)),
-        "expected_regret": expected,
-        "greedy_regret": greedy,
-        "decision_entropy": entropy,
-        "log_tried": log_tried,
-        "value_loss": value,
-    }
-    return Loss(total, {name: metric.detach() for name, metric in metrics.items()})
+    def of(self, chosen: _Chosen, part: slice) -> Loss:
+        """Return the loss of some of the chosen decisions, with as large a share of the steps to clone."""
+        loss = self.of_decisions(chosen.ids[part], chosen.temperature)
+        if not len(chosen.following):
+            return loss
+        cloning = self.of_following(chosen.following_in(part))
+        return Loss(loss.total + FOLLOWING_WEIGHT * cloning, {**loss.metrics, "following_loss": cloning.detach()})
+
+    def of_decisions(self, ids: NDArray[np.int64], temperature: float) -> Loss:
+        """Return the loss of decisions ``ids`` [B], with the Huber distance of the value to the parent's return."""
+        store, network, rows = self.store, self.network, self.decisions.rows[ids]
+        states, masks = store.states(rows)
+        actions, returns, tried = self.decisions.tried_at(ids, states.context_x.device)
+        has_margin = ~has_trained(states.context_x) | has_seed(states.context_x)
+        is_doubtful = has_margin.unsqueeze(1) & (actions[..., _OP] == _GERMINATE)
+        regret = regret_of(returns - GERMINATION_MARGIN * is_doubtful)
+        distribution = ActionDistribution(network.act(states, self.noise), states.slot_ptr, masks, self.exploration)
+        joint = distribution.log_probs(actions).masked_fill(~tried, IMPOSSIBLE)
+        terms = regret_terms(joint, regret).mean()
+        targets = store.steps_at(rows).returns
+        value = functional.smooth_l1_loss(network.value(states) / network.value_scale, targets / network.value_scale)
+        greedy = regret_of(returns).gather(1, joint.argmax(1, keepdim=True)).mean()
+        with torch.no_grad():
+            entropies = distribution.entropy(actions[:, 0])
+        metrics = {
+            **entropy_by_head(entropies, actions[:, 0]),
+            "step_count": value.new_full((), len(ids)),
+            "expected_regret": terms.expected,
+            "greedy_regret": greedy,
+            "decision_entropy": terms.entropy,
+            "log_tried": terms.log_tried,
+            "value_loss": value,
+        }
+        total = terms.loss(temperature) + value
+        return Loss(total, {name: metric.detach() for name, metric in metrics.items()})
+
+    def of_following(self, rows: NDArray[np.int64]) -> Tensor:
+        """Return the mean negative log-likelihood of the logged actions of steps ``rows``."""
+        states, masks = self.store.states(rows)
+        output = self.network.act(states, self.noise)
+        distribution = ActionDistribution(output, states.slot_ptr, masks, self.exploration)
+        return -distribution.log_prob(self.store.steps_at(rows).actions).joint.mean()
 
 
 @torch.no_grad()
@@ -362,25 +343,11 @@ def regrets(network: PolicyNetwork, store: GraphDataset, decisions: BranchedDeci
     for ids in np.array_split(np.arange(len(decisions.rows)), -(-len(decisions.rows) // BATCH)):
         states, masks = store.states(decisions.rows[ids])
         actions, returns, tried = decisions.tried_at(ids, states.context_x.device)
-        joint = heads.log_probs(network.act(states), states.slot_ptr, masks, actions, 0.0)
-        joint, regret = joint.masked_fill(~tried, IMPOSSIBLE), regret_of(returns)
+        distribution = ActionDistribution(network.act(states), states.slot_ptr, masks, exploration=0.0)
+        joint, regret = distribution.log_probs(actions).masked_fill(~tried, IMPOSSIBLE), regret_of(returns)
         expected.append((joint.softmax(1) * regret).sum(1))
         greedy.append(regret.gather(1, joint.argmax(1, keepdim=True)).squeeze(1))
     return {
         "held_out_regret": float(torch.cat(expected).double().mean()),
         "held_out_greedy_regret": float(torch.cat(greedy).double().mean()),
     }
-
-
-def _plus_cloning(
-    loss: Loss,
-    network: PolicyNetwork,
-    store: GraphDataset,
-    rows: NDArray[np.int64],
-    exploration: float,
-    noise: FeatureNoise,
-) -> Loss:
-    states, masks = store.states(rows)
-    actions = store.steps_at(rows).actions
-    cloning = -heads.log_prob(network.act(states, noise), states.slot_ptr, masks, actions, exploration).joint.mean()
-    return Loss(loss.total + FOLLOWING_WEIGHT * cloning, {**loss.metrics, "following_loss": cloning.detach()})

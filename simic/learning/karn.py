@@ -5,7 +5,7 @@ points. Two kinds of examples are learned from together.
 
 *Comparisons* are branched decisions that germinate in one slot and differ in the blueprint: the returns of several
 blueprints are known in the same state. The loss is the expected regret over the tried blueprints minus a temperature
-times the entropy, as in ``distillation``.
+times the entropy (``annealed_regret``).
 
 *Germinations* of ordinary episodes have one blueprint, drawn with a logged probability, and one return. The loss is
 minus the doubly robust value with a bounded weight (``contextual_bandit``; Dudik et al. 2014, "Doubly Robust Policy
@@ -34,22 +34,12 @@ from simic.controllers.graph import GraphBatch
 from simic.controllers.heads import MaskTensors, mixture
 from simic.controllers.karn import KarnNetwork
 from simic.controllers.network import FeatureNoise, fit_normaliser
-from simic.learning.distillation import (
-    BATCH,
-    COOLING_SHARE,
-    FEATURE_NOISE,
-    FIRST_TEMPERATURE,
-    LAST_TEMPERATURE,
-    RATE_SHARE,
-    REGRET_CUT,
-    TRIED_WEIGHT,
-    UNIT,
-)
+from simic.learning.annealed_regret import REGRET_CUT, UNIT, rates_of, regret_terms, temperature_at
+from simic.learning.distillation import BATCH, FEATURE_NOISE
 from simic.learning.karn_examples import Comparisons, Germinations, KarnExamples, examples_of
 from simic.learning.learner import NetworkLearner
 from simic.learning.losses import Loss
 from simic.learning.phases import LEAST_VALUE_SCALE, Record, means
-from simic.learning.rates import LrSchedule
 from simic.numerics.contextual_bandit import doubly_robust_value
 from simic.numerics.regret import IMPOSSIBLE
 from simic.replay.dataset import GraphDataset
@@ -106,15 +96,14 @@ class KarnTraining:
         Raises:
             DivergenceError: if a loss or a gradient is not finite.
         """
-        schedule = LrSchedule(min(20, self.updates // 4), self.updates, RATE_SHARE, 0.01 * RATE_SHARE)
+        schedule = rates_of(self.updates)
         noise = FeatureNoise(FEATURE_NOISE, torch.Generator().manual_seed(derive(self._seed, "karn noise")))
         records = list[dict[str, float]]()
         for number in range(self._config.passes):
             draw = generator(self._seed, "karn", number)
             orders = [draw.permutation(len(part.rows)) for part in (self.examples.compared, self.examples.germinated)]
             for compared, germinated in zip(*(np.array_split(order, self._batches) for order in orders), strict=True):
-                progress = min(1.0, len(records) / max(1.0, COOLING_SHARE * self.updates))
-                temperature = FIRST_TEMPERATURE + progress * (LAST_TEMPERATURE - FIRST_TEMPERATURE)
+                temperature = temperature_at(len(records), self.updates)
                 loss_of = partial(self._loss, compared, germinated, temperature, noise)
                 rows = len(compared) + len(germinated)
                 records.append(self._learner.update(rows, loss_of, schedule, len(records)))
@@ -175,13 +164,8 @@ def _table(logits: Tensor, states: GraphBatch, slots: Tensor, masks: MaskTensors
 
 def _comparison_loss(table: Tensor, comparisons: Comparisons, temperature: float) -> Tensor:
     """Return [B] for log-probabilities ``table`` [B, K] of the blueprints."""
-    tried = comparisons.tried
-    among = table.masked_fill(~tried, IMPOSSIBLE)
-    log_share = among.log_softmax(1)
-    share = log_share.exp()
-    expected = (share * comparisons.regret.clamp(max=REGRET_CUT)).sum(1)
-    entropy = -(share * log_share).sum(1)
-    return (expected - temperature * entropy) / UNIT - TRIED_WEIGHT * among.logsumexp(1)
+    among = table.masked_fill(~comparisons.tried, IMPOSSIBLE)
+    return regret_terms(among, comparisons.regret).loss(temperature)
 
 
 def _germination_loss(

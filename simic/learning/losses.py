@@ -115,12 +115,12 @@ class VTraceLossConfig(NamedTuple):
 
 def cloning_loss(network: PolicyNetwork, batch: SequenceBatch, exploration: float) -> Loss:
     """Return the mean negative log-likelihood of the logged actions; its minimum is the behaviour's entropy."""
-    output, ptr = network.act(batch.steps), batch.steps.slot_ptr
-    log_prob = heads.log_prob(output, ptr, batch.masks, batch.actions, exploration, batch.most_slots)
+    distribution = batch.distribution(network.act(batch.steps), exploration)
+    log_prob = distribution.log_prob(batch.actions)
     loss = -log_prob.joint.mean()
     behaviour = batch.log_prob_heads.sum(1).mean()
     with torch.no_grad():
-        entropy = heads.entropy(output, ptr, batch.masks, batch.actions, exploration, batch.most_slots)
+        entropy = distribution.entropy(batch.actions)
     metrics = {
         "cloning_loss": loss.detach(),
         "cloning_gap": (loss + behaviour).detach(),
@@ -152,11 +152,9 @@ def vtrace_loss(network: PolicyNetwork, batch: SequenceBatch, targets: VTraceLos
     operation of every step, and an irrelevant head weighs nothing.
     """
     output, values = network.act_and_value(batch.steps, batch.with_finals)
-    ptr = batch.steps.slot_ptr
-    log_prob = heads.log_prob(output, ptr, batch.masks, batch.actions, targets.exploration, batch.most_slots)
-    relevant = heads.relevant_heads(batch.actions)
-    entropy = heads.entropy(output, ptr, batch.masks, batch.actions, targets.exploration, batch.most_slots)
-    entropies = heads.head_mean(batch.weighted(entropy), relevant)
+    distribution = batch.distribution(output, targets.exploration)
+    log_prob, relevant = distribution.log_prob(batch.actions), heads.relevant_heads(batch.actions)
+    entropies = heads.head_mean(batch.weighted(distribution.entropy(batch.actions)), relevant)
     own, following = batch.successors(values)
     joint = batch.to_time_major(log_prob.joint)
     log_ratios = joint - batch.log_prob_behaviour

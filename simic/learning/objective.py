@@ -16,7 +16,7 @@ from simic.learning.phases import Record
 from simic.replay.dataset import GraphDataset
 from simic.replay.sampler import PassSampler
 
-__all__ = ["Log", "Objective", "PassState"]
+__all__ = ["LearningTask", "Objective", "PassState"]
 
 
 @dataclass
@@ -39,8 +39,8 @@ class PassState:
     """Whether a training without planned passes leaves the policy as it is instead of being refused."""
 
 
-class Log(NamedTuple):
-    """A log to learn from, and the learner that does."""
+class LearningTask(NamedTuple):
+    """What an objective is given: a log to learn from, the learner, and its settings."""
 
     store: GraphDataset
     learner: Learner

@@ -36,7 +36,7 @@ from simic.learning.distillation import (
 from simic.learning.history import History, optimizer_tensors, restore_optimizer
 from simic.learning.learner import Learner
 from simic.learning.learner_state import LearnerState, SamplerState, read_pass_counts, read_state
-from simic.learning.objective import Log, Objective, PassState
+from simic.learning.objective import LearningTask, Objective, PassState
 from simic.learning.objectives import OBJECTIVES
 from simic.learning.phases import Record, check_commit_rate, fresh_network, logged_commit_rates, means, round_rows
 from simic.replay.dataset import GraphDataset
@@ -173,9 +173,9 @@ class TrainingRun:
         """The objective of the configuration; V-trace on top of a distillation."""
         is_alone = self._decisions is None
         seed = self._seed if self._round == 0 else derive(self._seed, "round", self._round)
-        log = Log(self.store, self.learner, self.config, seed, self._is_fresh and is_alone, self._passes)
+        task = LearningTask(self.store, self.learner, self.config, seed, self._is_fresh and is_alone, self._passes)
         name = self.config.objective if is_alone else VTRACE
-        objective: Objective = OBJECTIVES.load(name).begin(log)
+        objective: Objective = OBJECTIVES.load(name).begin(task)
         if self.config.curriculum.enabled and not isinstance(objective, CountedPasses):
             raise ConfigError(
                 f"train.curriculum has no effect on train.objective {name}, which makes no counted passes: set "

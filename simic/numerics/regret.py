@@ -10,9 +10,9 @@ from torch import Tensor
 
 __all__ = ["IMPOSSIBLE", "regret_of"]
 
-IMPOSSIBLE = -1e9
-"""Logit of an alternative that cannot be chosen, and return of one that was not tried; finite, because differences of
-infinities are not numbers."""
+IMPOSSIBLE = -1e30
+"""Logit of an alternative that cannot be chosen, and return of one that was not tried. It is finite, so that 0 times it
+and its gradient are 0, and a difference of two is a number."""
 
 
 def regret_of(returns: Tensor) -> Tensor:

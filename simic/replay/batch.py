@@ -16,7 +16,8 @@ from torch import Tensor
 
 from simic.contracts.errors import ContractError
 from simic.controllers.graph import GraphBatch
-from simic.controllers.heads import MaskTensors
+from simic.controllers.heads import ActionDistribution, MaskTensors
+from simic.controllers.network import NetworkOutput
 from simic.numerics.ragged import ragged_rows
 from simic.replay.graph_table import GraphTable, rows_at
 
@@ -104,6 +105,10 @@ class SequenceBatch:
         parts["with_finals"] = send_graphs(self.with_finals)
         parts["steps"] = parts["with_finals"].first(self.steps.graphs, self.steps.sizes)
         return SequenceBatch(**parts)
+
+    def distribution(self, output: NetworkOutput, exploration: float) -> ActionDistribution:
+        """Return the distribution of the actions of ``steps``, from the output of a network for them."""
+        return ActionDistribution(output, self.steps.slot_ptr, self.masks, exploration, self.most_slots)
 
     def valid_only(self, values: Tensor) -> Tensor:
         """Return the valid entries [M] of values [T, B], row by row. A mask would read a size from the device."""

@@ -23,8 +23,8 @@ from torch import Tensor, nn
 
 from simic.contracts.actions import HEADS
 from simic.contracts.errors import ContractError, TrainingError
-from simic.controllers import heads
 from simic.controllers.graph import NODE_TYPES, GraphBatch
+from simic.controllers.heads import ActionDistribution, MaskTensors
 from simic.controllers.network import PolicyNetwork
 from simic.learning.continual.lora import effective_parameters
 from simic.learning.continual.per_sample import squared_gradient_sums
@@ -102,7 +102,7 @@ def fisher_diagonal(network: PolicyNetwork, store: GraphDataset, samples: int, s
     try:
         for ids in np.array_split(rows, -(-len(rows) // _BATCH)):
             states, masks = store.states(ids)
-            states, masks = states.to(device), heads.MaskTensors(*(mask.to(device) for mask in masks))
+            states, masks = states.to(device), MaskTensors(*(mask.to(device) for mask in masks))
             for name, value in _squares(network, states, masks, draw).items():
                 sums[name] = sums[name] + value.double() if name in sums else value.double()
     finally:
@@ -122,7 +122,7 @@ def _chosen_rows(store: GraphDataset, samples: int, seed: int) -> NDArray[np.int
 
 
 def _squares(
-    network: PolicyNetwork, states: GraphBatch, masks: heads.MaskTensors, draw: np.random.Generator
+    network: PolicyNetwork, states: GraphBatch, masks: MaskTensors, draw: np.random.Generator
 ) -> dict[str, Tensor]:
     """Return the sum over the states of the squared gradient of log pi at an action drawn from pi."""
     pointers = {
@@ -134,8 +134,9 @@ def _squares(
     def log_probs() -> Tensor:
         output = network.act_of_all_weights(states)
         uniforms = draw.random((states.graphs, len(HEADS)))
-        actions = torch.from_numpy(heads.sample(output, states.slot_ptr, masks, uniforms, 0.0).actions)
-        return heads.log_prob(output, states.slot_ptr, masks, actions.to(states.slot_ptr.device), 0.0).joint
+        distribution = ActionDistribution(output, states.slot_ptr, masks, exploration=0.0)
+        actions = torch.from_numpy(distribution.sample(uniforms).actions)
+        return distribution.log_prob(actions.to(states.slot_ptr.device)).joint
 
     squares = squared_gradient_sums(network, log_probs, lambda layer: pointers[_node_of(layer)])
     expected = {name for name, _ in network.named_parameters() if not name.startswith(_FREE)}

@@ -22,7 +22,7 @@ from simic.learning.losses import (
     huber,
     off_policyness,
 )
-from simic.learning.objective import Log
+from simic.learning.objective import LearningTask
 from simic.replay.batch import SequenceBatch
 
 __all__ = ["NAME", "SUMMARY", "AwrObjective", "awr_loss", "begin"]
@@ -38,7 +38,7 @@ class AwrObjective(CountedPasses):
 
     def loss(self, batch: SequenceBatch, advantage_scale: float) -> Loss:
         """Return the loss of a batch."""
-        return awr_loss(self.log.learner.network, batch, self.config, advantage_scale)
+        return awr_loss(self.task.learner.network, batch, self.config, advantage_scale)
 
 
 def awr_loss(network: PolicyNetwork, batch: SequenceBatch, config: TrainConfig, advantage_scale: float) -> Loss:
@@ -48,12 +48,10 @@ def awr_loss(network: PolicyNetwork, batch: SequenceBatch, config: TrainConfig, 
     gradient. Each head is averaged over the steps that use it, so a blueprint, chosen once per episode, weighs as much
     as the operation of every step. The value learns the lambda-returns of the log.
     """
-    ptr, exploration = batch.steps.slot_ptr, config.network.exploration
     output, values = network.act_and_value(batch.steps, batch.with_finals)
-    relevant = heads.relevant_heads(batch.actions)
-    log_prob = heads.log_prob(output, ptr, batch.masks, batch.actions, exploration, batch.most_slots)
-    entropy = heads.entropy(output, ptr, batch.masks, batch.actions, exploration, batch.most_slots)
-    entropies = heads.head_mean(batch.weighted(entropy), relevant)
+    distribution = batch.distribution(output, config.network.exploration)
+    log_prob, relevant = distribution.log_prob(batch.actions), heads.relevant_heads(batch.actions)
+    entropies = heads.head_mean(batch.weighted(distribution.entropy(batch.actions)), relevant)
     own, following = batch.successors(values)
     estimate = behaviour_advantages(batch, own, following, config.lambda_)
     exponents = (estimate.advantages / (config.awr_temperature * advantage_scale))[batch.time, batch.sequence]
@@ -81,6 +79,6 @@ def awr_loss(network: PolicyNetwork, batch: SequenceBatch, config: TrainConfig, 
     return Loss(total, {name: value.detach() for name, value in metrics.items()}, errors)
 
 
-def begin(log: Log) -> AwrObjective:
+def begin(task: LearningTask) -> AwrObjective:
     """Return the objective for a log."""
-    return AwrObjective(log)
+    return AwrObjective(task)

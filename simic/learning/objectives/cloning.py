@@ -12,7 +12,6 @@ import torch
 
 from simic.contracts.errors import ConfigError
 from simic.contracts.settings.training import TrainConfig
-from simic.controllers import heads
 from simic.controllers.network import PolicyNetwork
 from simic.learning.counted_passes import CountedPasses
 from simic.learning.diagnostics import batch_metrics, behaviour_divergence, entropy_by_head
@@ -25,7 +24,7 @@ from simic.learning.losses import (
     huber,
     off_policyness,
 )
-from simic.learning.objective import Log
+from simic.learning.objective import LearningTask
 from simic.learning.phases import CLONING_SHARE
 from simic.replay.batch import SequenceBatch
 
@@ -45,7 +44,7 @@ class CloningObjective(CountedPasses):
 
     def loss(self, batch: SequenceBatch, advantage_scale: float) -> Loss:  # noqa: ARG002 - the interface
         """Return the loss of a batch."""
-        return imitation_loss(self.log.learner.network, batch, self.config)
+        return imitation_loss(self.task.learner.network, batch, self.config)
 
 
 def imitation_loss(network: PolicyNetwork, batch: SequenceBatch, config: TrainConfig) -> Loss:
@@ -55,10 +54,10 @@ def imitation_loss(network: PolicyNetwork, batch: SequenceBatch, config: TrainCo
     a policy that equals the behaviour.
     """
     output, values = network.act_and_value(batch.steps, batch.with_finals)
-    ptr, exploration, most = batch.steps.slot_ptr, config.network.exploration, batch.most_slots
-    log_prob = heads.log_prob(output, ptr, batch.masks, batch.actions, exploration, most)
+    distribution = batch.distribution(output, config.network.exploration)
+    log_prob = distribution.log_prob(batch.actions)
     with torch.no_grad():
-        entropy = heads.entropy(output, ptr, batch.masks, batch.actions, exploration, most)
+        entropy = distribution.entropy(batch.actions)
     own, following = batch.successors(values)
     estimate = behaviour_advantages(batch, own, following, config.lambda_)
     entropies = entropy_by_head(entropy, batch.actions)
@@ -81,15 +80,15 @@ def imitation_loss(network: PolicyNetwork, batch: SequenceBatch, config: TrainCo
     return Loss(policy_loss + value_loss, {name: value.detach() for name, value in metrics.items()}, errors)
 
 
-def begin(log: Log) -> CloningObjective:
+def begin(task: LearningTask) -> CloningObjective:
     """Return the objective for a log.
 
     Raises:
         ConfigError: if the weight of the entropy is to fall, which has none here.
     """
-    if log.config.entropy_bonus_last is not None:
+    if task.config.entropy_bonus_last is not None:
         raise ConfigError(
             "train.entropy_bonus_last has no effect on train.objective cloning, whose loss has no entropy: leave it "
             "out, or take vtrace, ppo or awr"
         )
-    return CloningObjective(log)
+    return CloningObjective(task)

@@ -24,7 +24,7 @@ from simic.learning.distillation import BATCH as DISTIL_BATCH
 from simic.learning.distillation import BranchedDecisions, distillation, have_trained, updates_of
 from simic.learning.learner import Learner
 from simic.learning.losses import explained_variance
-from simic.learning.objective import Log
+from simic.learning.objective import LearningTask
 from simic.learning.phases import (
     Record,
     check_commit_rate,
@@ -64,9 +64,9 @@ class FittedQObjective:
 
     averages_rounds, is_resumable = False, True
 
-    def __init__(self, log: Log) -> None:
-        self._log, self.metrics = log, dict[str, float]()
-        self._rows = _rows_of(log.store)
+    def __init__(self, task: LearningTask) -> None:
+        self._task, self.metrics = task, dict[str, float]()
+        self._rows = _rows_of(task.store)
 
     def run(self) -> Iterator[Record]:
         """Clone, fit the Q-functions, distil them, and yield one record per update.
@@ -75,25 +75,25 @@ class FittedQObjective:
             TrainingError: if no decision can be learned from, no host can be left out, or the commit rate falls too
                 low.
         """
-        log, decisions = self._log, self._rows.decisions
+        task, decisions = self._task, self._rows.decisions
         if not len(decisions):
             raise TrainingError(
                 "no ordinary episode has a decision after its host's first epoch: collect episodes that are no branches"
             )
         if len(np.unique(self._rows.folds)) < 2:
             raise TrainingError("all hosts of the log are in one fold, so none is left out: collect more hosts")
-        cloned = log.learner if log.is_fresh else self._scratch_learner("behaviour", log.config)
-        sampler = supervised_sampler(log.config, log.seed, "cloning")
-        yield from self._counted(cloned, cloning(cloned, log.store, sampler, log.config, log.config.cloning_passes))
-        history = log.learner.history
+        cloned = task.learner if task.is_fresh else self._scratch_learner("behaviour", task.config)
+        sampler = supervised_sampler(task.config, task.seed, "cloning")
+        yield from self._counted(cloned, cloning(cloned, task.store, sampler, task.config, task.config.cloning_passes))
+        history = task.learner.history
         behaviour = history.frozen("behaviour", cloned.network)
-        if cloned is not log.learner:
+        if cloned is not task.learner:
             history.drop_learner("behaviour")
         networks = []
         for fold in range(FOLDS):
-            learner = self._scratch_learner(f"q {fold}", q_functions.q_config(log.config))
+            learner = self._scratch_learner(f"q {fold}", q_functions.q_config(task.config))
             rows = self._fold_rows(behaviour, fold)
-            fit = q_functions.fit(learner, log.store, rows, log.config.q_updates, derive(log.seed, "fit", fold))
+            fit = q_functions.fit(learner, task.store, rows, task.config.q_updates, derive(task.seed, "fit", fold))
             yield from self._counted(learner, fit)
             networks.append(history.frozen(f"q {fold}", learner.network))
             history.drop_learner(f"q {fold}")
@@ -101,33 +101,33 @@ class FittedQObjective:
         self.metrics["q_explained_variance"] = self._explained(networks)
 
     def _scratch_learner(self, name: str, config: TrainConfig) -> Learner:
-        network = fresh_network(self._log.store, config, derive(self._log.seed, name))
-        return Learner(network, config, self._log.learner.history, name)
+        network = fresh_network(self._task.store, config, derive(self._task.seed, name))
+        return Learner(network, config, self._task.learner.history, name)
 
     def _counted(self, learner: Learner, records: Iterator[Record]) -> Iterator[Record]:
         """Number the updates of another learner on from those of the policy's."""
-        learner.updates = self._log.learner.updates
+        learner.updates = self._task.learner.updates
         for record in records:
-            self._log.learner.updates = learner.updates
+            self._task.learner.updates = learner.updates
             yield record
 
     def _fold_rows(self, behaviour: PolicyNetwork, fold: int) -> NDArray[np.int64]:
         """Return the decisions of other folds at which the behaviour is not certain to wait, or all if none is."""
         rows: NDArray[np.int64] = self._rows.decisions[self._rows.folds != fold]
-        is_open = q_functions.supported_ops(behaviour, self._log.store, rows)[:, 1:].any(1)
+        is_open = q_functions.supported_ops(behaviour, self._task.store, rows)[:, 1:].any(1)
         return rows[is_open] if is_open.any() else rows
 
     def _distil(self, networks: list[PolicyNetwork], behaviour: PolicyNetwork) -> Iterator[Record]:
-        log, seed = self._log, derive(self._log.seed, "distil")
+        task, seed = self._task, derive(self._task.seed, "distil")
         chosen = np.sort(generator(seed, "decisions").permutation(self._rows.decisions)[:MOST_DECISIONS])
-        valued = _valued(log.store, chosen, networks, behaviour)
-        passes, exploration, records = self._distil_passes, log.config.network.exploration, []
-        for record in distillation(log.learner, log.store, valued, passes=passes, exploration=exploration, seed=seed):
+        valued = _valued(task.store, chosen, networks, behaviour)
+        passes, exploration, records = self._distil_passes, task.config.network.exploration, []
+        for record in distillation(task.learner, task.store, valued, passes=passes, exploration=exploration, seed=seed):
             metrics = {_NAMES.get(name, name): value for name, value in record.metrics.items()}
             records.append(metrics)
             yield record._replace(metrics=metrics)
-        rates = logged_commit_rates(log.learner.network, log.store, log.config.batch_sequences)
-        check_commit_rate([rates], log.config.min_commit_rate)
+        rates = logged_commit_rates(task.learner.network, task.store, task.config.batch_sequences)
+        check_commit_rate([rates], task.config.min_commit_rate)
         self.metrics = {**means(records[-updates_of(valued, 1) :]), **rates}
 
     def _explained(self, networks: list[PolicyNetwork]) -> float:
@@ -135,27 +135,27 @@ class FittedQObjective:
         predicted, returns = [], []
         for fold, network in enumerate(networks):
             rows = self._rows.decisions[self._rows.folds == fold]
-            predicted.append(q_functions.predictions(network, self._log.store, rows))
-            returns.append(self._log.store.steps.returns[torch.from_numpy(rows)])
+            predicted.append(q_functions.predictions(network, self._task.store, rows))
+            returns.append(self._task.store.steps.returns[torch.from_numpy(rows)])
         values, targets = torch.cat(predicted), torch.cat(returns)
         return float(explained_variance(values, targets))
 
     @property
     def planned_updates(self) -> int:
         """Return the number of updates of all phases."""
-        config = self._log.config
+        config = self._task.config
         cloned = config.cloning_passes * -(-self.episodes // config.batch_sequences)
         return cloned + FOLDS * config.q_updates + self._distil_passes * self._distil_batches
 
     @property
     def episodes(self) -> int:
         """Return the number of ordinary episodes."""
-        return len(self._log.store.ordinary)
+        return len(self._task.store.ordinary)
 
     @property
     def passes(self) -> float:
         """Return the passes of cloning, regression and distillation, summed over the episodes."""
-        config, decisions = self._log.config, max(1, len(self._rows.decisions))
+        config, decisions = self._task.config, max(1, len(self._rows.decisions))
         fitted = FOLDS * config.q_updates * q_functions.BATCH + self._distil_passes * min(decisions, MOST_DECISIONS)
         return self.episodes * (config.cloning_passes + fitted / decisions)
 
@@ -166,7 +166,7 @@ class FittedQObjective:
 
     @property
     def _distil_passes(self) -> int:
-        return -(-self._log.config.q_updates // max(1, self._distil_batches))
+        return -(-self._task.config.q_updates // max(1, self._distil_batches))
 
 
 _NAMES = {"expected_regret": "fitted_regret", "greedy_regret": "fitted_greedy_regret"}
@@ -206,6 +206,6 @@ def _padded(actions: torch.Tensor, most: int) -> torch.Tensor:
     return torch.cat([actions, actions[:, :1].expand(-1, most - actions.shape[1], -1)], dim=1)
 
 
-def begin(log: Log) -> FittedQObjective:
+def begin(task: LearningTask) -> FittedQObjective:
     """Return the objective for a log."""
-    return FittedQObjective(log)
+    return FittedQObjective(task)

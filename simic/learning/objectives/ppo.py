@@ -20,7 +20,7 @@ from torch import Tensor
 
 from simic.contracts.settings.training import TrainConfig
 from simic.controllers import heads
-from simic.controllers.network import NetworkOutput, PolicyNetwork
+from simic.controllers.network import PolicyNetwork
 from simic.learning.counted_passes import CountedPasses
 from simic.learning.diagnostics import (
     batch_metrics,
@@ -38,7 +38,7 @@ from simic.learning.losses import (
     huber,
     off_policyness,
 )
-from simic.learning.objective import Log
+from simic.learning.objective import LearningTask
 from simic.numerics.gae import Gae
 from simic.numerics.importance import LOG_RATIO_LIMIT
 from simic.numerics.ppo import clipped_surrogate
@@ -56,31 +56,31 @@ class PpoObjective(CountedPasses):
     averages_rounds = False
     phase = NAME
 
-    def __init__(self, log: Log) -> None:
-        super().__init__(log)
-        self._reference, self._is_near = log.learner.network, True
+    def __init__(self, task: LearningTask) -> None:
+        super().__init__(task)
+        self._reference, self._is_near = task.learner.network, True
 
     def begins(self, number: int, last: Sequence[Mapping[str, float]]) -> bool:  # noqa: ARG002 - the interface
         """Take a new reference every ``train.ppo_epochs`` passes; return whether the policy is near its reference."""
-        if number % self.log.config.ppo_epochs == 0:
-            learner = self.log.learner
+        if number % self.task.config.ppo_epochs == 0:
+            learner = self.task.learner
             self._reference, self._is_near = learner.history.frozen("reference", learner.network), True
         return self._is_near
 
     def goes_on(self, metrics: Mapping[str, float]) -> bool:
         """Return whether the KL from the reference is at most ``train.ppo_max_kl``."""
-        self._is_near = metrics["kl"] <= self.log.config.ppo_max_kl
+        self._is_near = metrics["kl"] <= self.task.config.ppo_max_kl
         return self._is_near
 
     def loss(self, batch: SequenceBatch, advantage_scale: float) -> Loss:
         """Return the PPO loss of a batch."""
-        return ppo_loss(self.log.learner.network, self._reference, batch, self.config, advantage_scale)
+        return ppo_loss(self.task.learner.network, self._reference, batch, self.config, advantage_scale)
 
 
 class _Fixed(NamedTuple):
     """What the reference says of a batch, without gradients."""
 
-    output: NetworkOutput
+    distribution: heads.ActionDistribution
     log_prob: heads.LogProb
     estimate: Gae
     """Advantages and returns in points, not weighted."""
@@ -102,10 +102,10 @@ def ppo_loss(
     Heads are scaled and averaged as in ``vtrace_loss``; an irrelevant head changes no part. ``kl`` is the sum
     over heads of KL(reference || policy), given the logged operation and slot, averaged over steps.
     """
-    ptr, exploration = batch.steps.slot_ptr, config.network.exploration
     relevant, fixed = heads.relevant_heads(batch.actions), _reference_of(reference, batch, config)
     output, values = network.act_and_value(batch.steps, batch.with_finals)
-    log_prob = heads.log_prob(output, ptr, batch.masks, batch.actions, exploration, batch.most_slots)
+    distribution = batch.distribution(output, config.network.exploration)
+    log_prob = distribution.log_prob(batch.actions)
     surrogate = clipped_surrogate(
         log_prob.heads - fixed.log_prob.heads,
         (fixed.advantages / advantage_scale)[batch.time, batch.sequence],
@@ -114,8 +114,7 @@ def ppo_loss(
         dual_clip=config.ppo_dual_clip,
     )
     own, _ = batch.successors(values)
-    entropy = heads.entropy(output, ptr, batch.masks, batch.actions, exploration, batch.most_slots)
-    entropies = heads.head_mean(batch.weighted(entropy), relevant)
+    entropies = heads.head_mean(batch.weighted(distribution.entropy(batch.actions)), relevant)
     parts = {
         "policy_loss": -heads.equal_noise_sum(batch.weighted(surrogate.objective), relevant),
         "value_loss": huber(own, fixed.estimate.returns, batch, network.value_scale),
@@ -129,7 +128,7 @@ def ppo_loss(
         + config.cloning_weight * parts["cloning_loss"]
     )
     with torch.no_grad():
-        divergence = heads.kl(fixed.output, output, ptr, batch.masks, batch.actions, exploration, batch.most_slots)
+        divergence = fixed.distribution.kl(distribution, batch.actions)
         joint = batch.to_time_major(log_prob.joint)
     metrics = {
         **parts,
@@ -153,16 +152,15 @@ def ppo_loss(
 @torch.no_grad()
 def _reference_of(reference: PolicyNetwork, batch: SequenceBatch, config: TrainConfig) -> _Fixed:
     output, values = reference.act_and_value(batch.steps, batch.with_finals)
-    log_prob = heads.log_prob(
-        output, batch.steps.slot_ptr, batch.masks, batch.actions, config.network.exploration, batch.most_slots
-    )
+    distribution = batch.distribution(output, config.network.exploration)
+    log_prob = distribution.log_prob(batch.actions)
     own, following = batch.successors(values)
     estimate = behaviour_advantages(batch, own, following, config.lambda_)
     log_weights = batch.to_time_major(log_prob.joint) - batch.log_prob_behaviour
     weights = log_weights.clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT).exp().clamp(max=config.rho_bar)
-    return _Fixed(output, log_prob, estimate, weights * estimate.advantages, log_weights)
+    return _Fixed(distribution, log_prob, estimate, weights * estimate.advantages, log_weights)
 
 
-def begin(log: Log) -> PpoObjective:
+def begin(task: LearningTask) -> PpoObjective:
     """Return the objective for a log."""
-    return PpoObjective(log)
+    return PpoObjective(task)

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from simic.contracts.settings.safety import AnomalyConfig
-from simic.controllers import heads
-from simic.controllers.network import NetworkOutput, PolicyNetwork
+from simic.controllers.heads import ActionDistribution
+from simic.controllers.network import PolicyNetwork
 from simic.replay.dataset import GraphDataset
 
 __all__ = ["PolicyProbe"]
@@ -28,7 +27,7 @@ class PolicyProbe:
         self._states, self._masks = store.states(rows)
         self._actions = store.steps_at(rows).actions
         self._network, self._exploration, self._every = network, exploration, config.kl_updates
-        self._before: NetworkOutput | None = None
+        self._before: ActionDistribution | None = None
 
     def is_due(self, number: int) -> bool:
         """Return whether update ``number`` is measured."""
@@ -36,7 +35,7 @@ class PolicyProbe:
 
     def prepare(self, number: int) -> None:
         """Note the policy ahead of update ``number``, if it is measured."""
-        self._before = self._output() if self.is_due(number) else None
+        self._before = self._policy() if self.is_due(number) else None
 
     def measure(self) -> float | None:
         """Return KL(before || after) in nats per state, summed over the relevant heads; None unless it was prepared.
@@ -46,10 +45,9 @@ class PolicyProbe:
         """
         if self._before is None:
             return None
-        after, ptr = self._output(), self._states.slot_ptr
-        each: Tensor = heads.kl(self._before, after, ptr, self._masks, self._actions, self._exploration)
-        return float(each.sum(1).mean())
+        return float(self._before.kl(self._policy(), self._actions).sum(1).mean())
 
     @torch.no_grad()
-    def _output(self) -> NetworkOutput:
-        return self._network.act(self._states)
+    def _policy(self) -> ActionDistribution:
+        output = self._network.act(self._states)
+        return ActionDistribution(output, self._states.slot_ptr, self._masks, self._exploration)

@@ -234,7 +234,8 @@ def test_high2_a_learned_policy_reports_what_it_did(tmp_path: Path) -> None:
     actions = torch.from_numpy(actions_to_rows([report.action for report in reports], names))
     with torch.no_grad():
         output = load_policy(policy).network(batch)
-        found = heads.log_prob(output, batch.slot_ptr, heads.MaskTensors.of(masks), actions, NETWORK.exploration)
+        available = heads.MaskTensors.of(masks)
+        found = heads.ActionDistribution(output, batch.slot_ptr, available, NETWORK.exploration).log_prob(actions)
     stored = torch.tensor([report.log_prob_behaviour.joint for report in reports])
     assert (found.joint - stored).abs().max() < 1e-5
     for column, head in enumerate(HEADS):

@@ -60,7 +60,7 @@ def sampled(expert: Controller, exploration: float) -> Decide:
         rows = expert.decide(observations, masks, uniforms).actions.astype(np.int64)
         pointer = torch.tensor(observations.slot_ptr)
         output = as_policy(observations, np.maximum(rows, 0))
-        return heads.sample(output, pointer, heads.MaskTensors.of(masks), uniforms, exploration)
+        return heads.ActionDistribution(output, pointer, heads.MaskTensors.of(masks), exploration).sample(uniforms)
 
     return decide
 

@@ -16,7 +16,8 @@ from torch import Tensor
 
 from simic.contracts.actions import HEADS, OPS, RELEVANT_HEADS, Head, Op
 from simic.contracts.batches import HEAD_INDEX, OP_INDEX
-from simic.controllers import heads
+from simic.controllers import heads, sampling
+from simic.controllers.heads import ActionDistribution
 from simic.controllers.network import NetworkOutput
 
 HEAD_OF_FIELD = {
@@ -36,9 +37,12 @@ def parts(scene: Scene) -> tuple[Tensor, heads.MaskTensors]:
     return torch.tensor(scene.observations.slot_ptr), heads.MaskTensors.of(scene.masks)
 
 
+def mixture(scene: Scene, output: NetworkOutput, exploration: float) -> ActionDistribution:
+    return ActionDistribution(output, *parts(scene), exploration)
+
+
 def drawn(scene: Scene, output: NetworkOutput, exploration: float = 0.1) -> Tensor:
-    pointer, masks = parts(scene)
-    return torch.from_numpy(heads.sample(output, pointer, masks, scene.uniforms, exploration).actions)
+    return torch.from_numpy(mixture(scene, output, exploration).sample(scene.uniforms).actions)
 
 
 def literal_mixture(logits: NDArray[np.float64], legal: NDArray[np.bool_], exploration: float) -> NDArray[np.float64]:
@@ -68,7 +72,7 @@ def test_log_prob_equals_the_definition(exploration: float) -> None:
     scene = make_scene(41, 60)
     output = random_output(scene)
     actions = drawn(scene, output)
-    found = heads.log_prob(output, *parts(scene), actions, exploration)
+    found = mixture(scene, output, exploration).log_prob(actions)
     expected = [literal_log_prob(scene, output, i, row.tolist(), exploration) for i, row in enumerate(actions)]
     assert found.joint.tolist() == pytest.approx(expected, abs=1e-9)
     assert torch.equal(found.joint, found.heads.sum(1))
@@ -79,11 +83,10 @@ def test_log_prob_equals_the_definition(exploration: float) -> None:
 def test_several_actions_of_a_state_have_the_log_probs_that_each_has_alone(exploration: float) -> None:
     scene = make_scene(47, 40)
     output = NetworkOutput(*(part.requires_grad_() for part in random_output(scene)))
-    pointer, masks = parts(scene)
-    draw = np.random.default_rng(47)
+    distribution, draw = mixture(scene, output, exploration), np.random.default_rng(47)
     some = torch.from_numpy(np.stack([draw.choice(legal_actions(scene, host), 5) for host in range(40)]))
-    together = heads.log_probs(output, pointer, masks, some, exploration)
-    each = [heads.log_prob(output, pointer, masks, actions, exploration).joint for actions in some.unbind(1)]
+    together = distribution.log_probs(some)
+    each = [distribution.log_prob(actions).joint for actions in some.unbind(1)]
     assert torch.allclose(together, torch.stack(each, dim=1), atol=1e-12)
     weights = torch.rand(together.shape, dtype=together.dtype, generator=torch.Generator().manual_seed(47))
     ours, theirs = (
@@ -98,7 +101,7 @@ def test_a_state_without_slots_has_only_operations() -> None:
     output = NetworkOutput(torch.zeros(2, 6), *(torch.zeros(0, size) for size in (6, 9, 3, 3, 4, 3)), torch.zeros(2))
     masks = heads.MaskTensors(torch.ones(2, 6) > 0, torch.ones(0, 6) > 0, torch.ones(2, 9) > 0)
     waiting = torch.tensor([0, -1, -1, -1, -1, -1, -1]).expand(2, 3, 7)
-    found = heads.log_probs(output, torch.tensor([0, 0, 0]), masks, waiting, 0.0)
+    found = ActionDistribution(output, torch.tensor([0, 0, 0]), masks, 0.0).log_probs(waiting)
     assert torch.allclose(found, torch.full((2, 3), -math.log(6.0)))
 
 
@@ -121,8 +124,7 @@ def legal_actions(scene: Scene, host: int) -> list[list[int]]:
 @pytest.mark.parametrize("exploration", [0.0, 0.1])
 def test_probabilities_of_all_legal_actions_add_up_to_one(exploration: float) -> None:
     scene = make_scene(42, 6)
-    output = random_output(scene)
-    pointer, masks = parts(scene)
+    distribution = mixture(scene, random_output(scene), exploration)
     for host in range(6):
         rows = legal_actions(scene, host)
         total = 0.0
@@ -130,7 +132,7 @@ def test_probabilities_of_all_legal_actions_add_up_to_one(exploration: float) ->
             actions = torch.zeros(6, 7, dtype=torch.int64).fill_(-1)
             actions[:, 0] = OP_INDEX[Op.WAIT]
             actions[host] = torch.tensor(row)
-            total += math.exp(float(heads.log_prob(output, pointer, masks, actions, exploration).joint[host]))
+            total += math.exp(float(distribution.log_prob(actions).joint[host]))
         assert total == pytest.approx(1.0, abs=1e-9)
 
 
@@ -150,7 +152,7 @@ def test_l1_a_saturated_head_still_has_a_gradient(logits: tuple[float, ...], exp
             op=torch.full((1, 6), 50.0).double().index_copy(1, torch.tensor(place), values)
         )
         actions = torch.tensor([[op, 0, 0, 0, 0, 0, 0]])
-        return heads.log_prob(output, pointer, masks, actions, exploration).heads[:, 0]
+        return ActionDistribution(output, pointer, masks, exploration).log_prob(actions).heads[:, 0]
 
     values = torch.tensor([logits], dtype=torch.float64, requires_grad=True)
     for op in place:
@@ -165,10 +167,8 @@ def test_irrelevant_heads_send_no_gradient() -> None:
     output = NetworkOutput(*(x.requires_grad_() for x in random_output(scene)))
     actions = torch.full((20, 7), -1)
     actions[:, 0] = OP_INDEX[Op.WAIT]
-    pointer, masks = parts(scene)
-    joint = heads.log_prob(output, pointer, masks, actions, 0.02).joint.sum()
-    joint = joint + heads.entropy(output, pointer, masks, actions, 0.02).sum()
-    joint = joint + heads.kl(output, random_output(scene, 9), pointer, masks, actions, 0.02).sum()
+    ours, theirs = (mixture(scene, one, 0.02) for one in (output, random_output(scene, 9)))
+    joint = ours.log_prob(actions).joint.sum() + ours.entropy(actions).sum() + ours.kl(theirs, actions).sum()
     gradients = torch.autograd.grad(joint, list(output), allow_unused=True, materialize_grads=True)
     for name, gradient in zip(NetworkOutput._fields, gradients, strict=True):
         assert torch.isfinite(gradient).all()
@@ -179,12 +179,11 @@ def test_h3_padding_with_irrelevant_steps_changes_no_gradient() -> None:
     """H3: a head's mean entropy is over the steps where it mattered, and 0 without gradient where none did."""
     scene = make_scene(45, 30)
     actions = drawn(scene, random_output(scene))
-    pointer, masks = parts(scene)
     relevant = heads.relevant_heads(actions)
 
     def slot_gradient(weight_of_waits: int) -> Tensor:
         output = NetworkOutput(*(x.requires_grad_() for x in random_output(scene)))
-        per_head = heads.entropy(output, pointer, masks, actions, 0.02)
+        per_head = mixture(scene, output, 0.02).entropy(actions)
         waits = torch.nonzero(actions[:, 0] == OP_INDEX[Op.WAIT]).flatten().repeat(weight_of_waits)
         rows = torch.cat([torch.arange(30), waits])
         mean = heads.head_mean(per_head[rows], relevant[rows])[HEAD_INDEX[Head.SLOT]]
@@ -202,26 +201,25 @@ def test_h3_padding_with_irrelevant_steps_changes_no_gradient() -> None:
 def test_h6_an_irrelevant_head_cannot_inflate_the_kl() -> None:
     """H6: KL is summed over relevant heads, zero against oneself, and blind to heads that did not matter."""
     scene = make_scene(46, 25)
-    ours, theirs = random_output(scene, 1), random_output(scene, 2)
-    actions = drawn(scene, ours)
-    pointer, masks = parts(scene)
-    divergence = heads.kl(ours, theirs, pointer, masks, actions, 0.05)
+    first, second = random_output(scene, 1), random_output(scene, 2)
+    louder = second._replace(slot=second.slot * 9, tempo=second.tempo * 9)
+    ours, theirs, loud = (mixture(scene, one, 0.05) for one in (first, second, louder))
+    actions = drawn(scene, first)
+    divergence = ours.kl(theirs, actions)
     relevant = heads.relevant_heads(actions)
     assert bool((divergence[relevant] >= -1e-12).all())
     assert bool((divergence[~relevant] == 0).all())
-    assert heads.kl(ours, ours, pointer, masks, actions, 0.05).abs().max() == 0
+    assert ours.kl(ours, actions).abs().max() == 0
     waits = actions[:, 0] == OP_INDEX[Op.WAIT]
-    louder = theirs._replace(slot=theirs.slot * 9, tempo=theirs.tempo * 9)
-    assert torch.equal(heads.kl(ours, louder, pointer, masks, actions, 0.05)[waits], divergence[waits])
+    assert torch.equal(ours.kl(loud, actions)[waits], divergence[waits])
 
 
 def test_kl_and_entropy_equal_their_sums() -> None:
     scene = make_scene(47, 12)
     ours, theirs = random_output(scene, 1), random_output(scene, 2)
     actions = drawn(scene, ours)
-    pointer, masks = parts(scene)
-    divergence = heads.kl(ours, theirs, pointer, masks, actions, 0.1)
-    entropy = heads.entropy(ours, pointer, masks, actions, 0.1)
+    divergence = mixture(scene, ours, 0.1).kl(mixture(scene, theirs, 0.1), actions)
+    entropy = mixture(scene, ours, 0.1).entropy(actions)
     for host in range(12):
         legal = scene.masks.op[host]
         p, q = (literal_mixture(x.op[host].numpy(), legal, 0.1)[legal] for x in (ours, theirs))
@@ -232,9 +230,9 @@ def test_kl_and_entropy_equal_their_sums() -> None:
 def test_sampled_log_probs_are_those_of_the_mixture() -> None:
     scene = make_scene(48, 300)
     output = NetworkOutput(*(x.float() for x in random_output(scene)))
-    pointer, masks = parts(scene)
-    decisions = heads.sample(output, pointer, masks, scene.uniforms, 0.02)
-    recomputed = heads.log_prob(output, pointer, masks, torch.from_numpy(decisions.actions), 0.02)
+    distribution = mixture(scene, output, 0.02)
+    decisions = distribution.sample(scene.uniforms)
+    recomputed = distribution.log_prob(torch.from_numpy(decisions.actions))
     relevant = heads.relevant_heads(torch.from_numpy(decisions.actions)).numpy()
     assert np.abs(recomputed.heads.numpy()[relevant] - decisions.log_probs[relevant]).max() < 1e-6
     assert np.isnan(decisions.log_probs[~relevant]).all()
@@ -249,7 +247,8 @@ def test_sampling_frequencies_follow_the_probabilities() -> None:
     masks = scene.masks.take(np.zeros(40_000, dtype=np.int64), scene.observations.slot_ptr)
     repeated = NetworkOutput(*(x.repeat(40_000, *[1] * (x.dim() - 1)) for x in output))
     uniforms = np.random.default_rng(0).random((40_000, 7))
-    decisions = heads.sample(repeated, torch.tensor(many.slot_ptr), heads.MaskTensors.of(masks), uniforms, 0.1)
+    distribution = ActionDistribution(repeated, torch.tensor(many.slot_ptr), heads.MaskTensors.of(masks), 0.1)
+    decisions = distribution.sample(uniforms)
     keys, counts = np.unique(decisions.actions, axis=0, return_counts=True)
     rows = legal_actions(scene, 0)
     expected = {tuple(row): math.exp(literal_log_prob(scene, output, 0, row, 0.1)) for row in rows}
@@ -263,9 +262,9 @@ def test_sampling_frequencies_follow_the_probabilities() -> None:
 def test_decisive_draws_the_operation_and_takes_the_best_of_the_rest() -> None:
     scene = make_scene(50, 80)
     output = random_output(scene)
-    pointer, masks = parts(scene)
-    decisions = heads.sample_op_greedy_factors(output, pointer, masks, scene.uniforms)
-    drawn_alike = heads.sample(output, pointer, masks, scene.uniforms, 0.0)
+    distribution = mixture(scene, output, 0.0)
+    decisions = sampling.sample_op_greedy_factors(distribution, scene.uniforms)
+    drawn_alike = distribution.sample(scene.uniforms)
     assert np.array_equal(decisions.actions[:, 0], drawn_alike.actions[:, 0])
     assert np.array_equal(decisions.log_probs[:, 0], drawn_alike.log_probs[:, 0])
     relevant = heads.relevant_heads(torch.from_numpy(decisions.actions)).numpy()[:, 1:]
@@ -284,12 +283,11 @@ def test_masks_are_never_broken(seed: int, scale: float, exploration: float) -> 
     """Whatever the logits and the draw, also at the ends of the interval, only legal actions come out."""
     scene = make_scene(seed, 8, slots=(0, 4))
     output = NetworkOutput(*(x.float() for x in random_output(scene, seed, scale)))
-    pointer, masks = parts(scene)
     extremes = np.where(scene.uniforms < 0.3, 0.0, np.where(scene.uniforms > 0.7, np.nextafter(1.0, 0.0), 0.5))
     for uniforms in (scene.uniforms, extremes):
         for decisions in (
-            heads.sample(output, pointer, masks, uniforms, exploration),
-            heads.sample_op_greedy_factors(output, pointer, masks, uniforms),
+            mixture(scene, output, exploration).sample(uniforms),
+            sampling.sample_op_greedy_factors(mixture(scene, output, 0.0), uniforms),
         ):
             for host, (op, slot, blueprint, *_) in enumerate(decisions.actions.tolist()):
                 assert scene.masks.op[host, op]
@@ -304,11 +302,10 @@ def test_masks_are_never_broken(seed: int, scale: float, exploration: float) -> 
 def test_all_gradients_are_finite_at_float32_extremes() -> None:
     scene = make_scene(51, 30)
     output = NetworkOutput(*(x.float().requires_grad_() for x in random_output(scene, 3, scale=200.0)))
-    pointer, masks = parts(scene)
     actions = drawn(scene, output, 0.3)
     for exploration in (0.0, 0.02):
-        loss = heads.log_prob(output, pointer, masks, actions, exploration).joint.sum()
-        loss = loss + heads.entropy(output, pointer, masks, actions, exploration).sum()
+        distribution = mixture(scene, output, exploration)
+        loss = distribution.log_prob(actions).joint.sum() + distribution.entropy(actions).sum()
         gradients = torch.autograd.grad(loss, list(output), allow_unused=True, materialize_grads=True)
         assert all(torch.isfinite(gradient).all() for gradient in gradients)
 
@@ -328,6 +325,6 @@ def test_lf22_slot_and_blueprint_follow_any_joint_table() -> None:
         action = drawn(scene, output)
         action[0] = 0
         action[0, :3] = torch.tensor([germinate, slot, blueprint])
-        found = heads.log_prob(output, pointer, masks, action, 0.0).heads[0]
+        found = ActionDistribution(output, pointer, masks, 0.0).log_prob(action).heads[0]
         joint = found[HEAD_INDEX[Head.SLOT]] + found[HEAD_INDEX[Head.BLUEPRINT]]
         assert float(joint) == pytest.approx(math.log(float(table[slot, blueprint])), abs=1e-9)

@@ -61,9 +61,9 @@ def test_high2_log_probs_can_be_recomputed_from_what_went_over_the_wire() -> Non
     batch = encode(observations)
     with torch.no_grad():
         output = policy.network(batch)
-    found = heads.log_prob(
-        output, batch.slot_ptr, heads.MaskTensors.of(scene.masks), torch.from_numpy(actions), CONFIG.exploration
-    )
+    available = heads.MaskTensors.of(scene.masks)
+    distribution = heads.ActionDistribution(output, batch.slot_ptr, available, CONFIG.exploration)
+    found = distribution.log_prob(torch.from_numpy(actions))
     assert len(np.unique(actions[:, 0])) == len(OPS)
     assert float(stored.min()) < -5.0
     assert (found.joint - stored).abs().max() < 1e-5

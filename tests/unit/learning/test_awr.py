@@ -62,7 +62,7 @@ def test_the_weights_by_hand(store: GraphDataset, network: PolicyNetwork) -> Non
     assert float(found.metrics["weight_mean"]) == pytest.approx(float(weights.mean()), rel=1e-4)
     with torch.no_grad():
         output = network.act(batch.steps)
-    log_prob = heads.log_prob(output, batch.steps.slot_ptr, batch.masks, batch.actions, 0.01).heads
+    log_prob = heads.ActionDistribution(output, batch.steps.slot_ptr, batch.masks, 0.01).log_prob(batch.actions).heads
     relevant, expected = heads.relevant_heads(batch.actions), 0.0
     for head in range(log_prob.shape[1]):
         rows = relevant[:, head]

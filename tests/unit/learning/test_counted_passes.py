@@ -18,7 +18,7 @@ from simic.hosts.plugins import blueprint_names
 from simic.learning.counted_passes import CountedPasses
 from simic.learning.learner import Learner
 from simic.learning.losses import Loss
-from simic.learning.objective import Log, PassState
+from simic.learning.objective import LearningTask, PassState
 from simic.learning.objectives import OBJECTIVES
 from simic.learning.phases import fresh_network
 from simic.learning.prioritised_passes import PrioritisedPasses
@@ -43,7 +43,7 @@ def objective_of(name: str, store: GraphDataset, **changes: Any) -> CountedPasse
     sampler = PassSampler(seed=0, batch_sequences=8, max_passes=8)
     state = PassState(sampler, [store.ordinary] * PASSES, warmup=0)
     found = OBJECTIVES.load(name).begin(
-        Log(store, Learner(fresh_network(store, config, 0), config), config, 0, False, state)
+        LearningTask(store, Learner(fresh_network(store, config, 0), config), config, 0, False, state)
     )
     assert isinstance(found, CountedPasses)
     return found
@@ -73,7 +73,7 @@ def test_a_constant_bonus_is_the_one_of_the_log(store: GraphDataset) -> None:
         objective = objective_of("vtrace", store, entropy_bonus=0.25, **changes)
         records = list(objective.run())
         assert ("entropy_bonus" in records[0].metrics) is bool(changes)
-        weights.append(objective.log.learner.network.state_dict())
+        weights.append(objective.task.learner.network.state_dict())
     assert all(torch.equal(value, weights[1][name]) for name, value in weights[0].items())
 
 

@@ -202,7 +202,7 @@ def test_without_enough_held_out_hosts_v_trace_must_not_raise_the_regret_of_what
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def spoil(objective: CountedPasses, *_: object) -> object:
-        for parameter in objective.log.learner.network.policy_parameters():
+        for parameter in objective.task.learner.network.policy_parameters():
             parameter.data.zero_()
         yield Record(0, "vtrace", {"mean_ratio": 1.0, "commit_rate": 9.0, "effective_sample_share": 1.0})
 
@@ -288,11 +288,11 @@ def test_v_trace_that_fails_or_raises_the_held_out_regret_is_undone(
     """Weights, optimiser, pass counts and metrics are those of the distilled policy."""
 
     def spoil(objective: CountedPasses, *_: object) -> object:
-        log = objective.log
-        list(log.passes.sampler.draw_pass(log.store.sequences.run_ids, log.store.ordinary))
+        task = objective.task
+        list(task.passes.sampler.draw_pass(task.store.sequences.run_ids, task.store.ordinary))
         if collapses:
             raise TrainingError("the policy has collapsed")
-        for parameter in log.learner.network.policy_parameters():
+        for parameter in task.learner.network.policy_parameters():
             parameter.data.zero_()
         yield Record(0, "vtrace", {"mean_ratio": 1.0, "commit_rate": 9.0, "effective_sample_share": 1.0})
 
@@ -445,5 +445,5 @@ def _policy_gradient(store: GraphDataset, decisions: BranchedDecisions) -> torch
     network = TrainingRun.begin(store, CONFIG, None, 0).policy()
     quiet = FeatureNoise(0.0, torch.Generator())
     ids = np.arange(len(decisions.rows))
-    distillation._decision_loss(network, store, decisions, ids, 1.0, 0.0, quiet).total.backward()
+    distillation._Losses(network, store, decisions, 0.0, quiet).of_decisions(ids, 1.0).total.backward()
     return torch.cat([p.grad.flatten() for p in network.policy_parameters() if p.grad is not None])

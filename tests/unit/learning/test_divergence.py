@@ -133,7 +133,7 @@ def raise_losses(patch: pytest.MonkeyPatch, updates: int) -> None:
         nonlocal left
         loss = real(self, *arguments)
         sign, left = (1.0, left - 1) if left else (-1.0, 0)
-        loss.metrics["value_loss"] = torch.tensor(sign * self.log.learner.updates)
+        loss.metrics["value_loss"] = torch.tensor(sign * self.task.learner.updates)
         return loss
 
     patch.setattr(CountedPasses, "_loss_of", loss_of)

@@ -149,13 +149,13 @@ def test_d18_the_fisher_is_the_mean_over_states_of_squares_of_one_backward_pass_
     for kept, own_way in zip(own.act(states), own.act_of_all_weights(states), strict=True):
         assert torch.equal(kept, own_way)
     uniforms = generator(3, "actions").random((10, len(HEADS)))
-    drawn = heads.sample(own.act(states), states.slot_ptr, masks, uniforms, 0.0).actions
+    drawn = heads.ActionDistribution(own.act(states), states.slot_ptr, masks, 0.0).sample(uniforms).actions
     for index, row in enumerate(rows.tolist()):
         one, mask = store.states(np.array([row]))
         own.zero_grad()
         output = own.act_of_all_weights(one)
         action = torch.from_numpy(drawn[index : index + 1])
-        heads.log_prob(output, one.slot_ptr, mask, action, 0.0).joint.sum().backward()
+        heads.ActionDistribution(output, one.slot_ptr, mask, 0.0).log_prob(action).joint.sum().backward()
         for name, value in own.named_parameters():
             if value.grad is not None:
                 expected[name] += value.grad.square() / 10

@@ -156,7 +156,7 @@ def test_every_legal_action_of_a_new_q_function_has_about_the_mean_return(tmp_pa
     states, _ = store.states(rows)
     assert not have_trained(store, rows).any()
     training = TrainingRun.begin(store, CONFIG, None, 0)
-    objective = fitted_q.begin(fitted_q.Log(store, training.learner, CONFIG, 0, True, training._passes))
+    objective = fitted_q.begin(fitted_q.LearningTask(store, training.learner, CONFIG, 0, True, training._passes))
     network = objective._scratch_learner("q 0", q_functions.q_config(CONFIG)).network
     for action in torch.unique(store.steps.actions[torch.from_numpy(rows)], dim=0):
         with torch.no_grad():
@@ -206,7 +206,7 @@ def test_candidates_are_legal_supported_and_never_above_the_ensembles_mean(
     for column in range(found.actions.shape[1]):
         here = ~found.advantages[:, column].isnan()
         actions = found.actions[:, column]
-        own = heads.log_prob(outputs[0], states.slot_ptr, masks, actions, 0.0)
+        own = heads.ActionDistribution(outputs[0], states.slot_ptr, masks, 0.0).log_prob(actions)
         assert (own.joint[here] > -200.0).all(), "an illegal choice has the logarithm of nearly 0"
         mean = torch.stack(
             [q_functions.q_values(o._replace(value=o.value * 0), states.slot_ptr, actions) for o in outputs[1:]]
@@ -244,7 +244,7 @@ def test_what_the_behaviour_hardly_takes_is_no_candidate(store: GraphDataset) ->
 
 def test_each_q_function_leaves_out_the_hosts_of_its_fold(store: GraphDataset) -> None:
     training = TrainingRun.begin(store, CONFIG, None, 0)
-    objective = fitted_q.begin(fitted_q.Log(store, training.learner, CONFIG, 0, True, training._passes))
+    objective = fitted_q.begin(fitted_q.LearningTask(store, training.learner, CONFIG, 0, True, training._passes))
     keys = store.sequences.host_keys[
         np.searchsorted(store.sequences.starts, objective._rows.decisions, side="right") - 1
     ]

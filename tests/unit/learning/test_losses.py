@@ -111,9 +111,9 @@ def test_the_policy_loss_brings_every_head_to_equal_noise(store: GraphDataset, n
     """-adv log pi, entry by entry: a head's sum over its k relevant of N steps, divided by sqrt(N k)."""
     batch = store.batch(np.arange(12))
     with torch.no_grad():
-        log_prob = heads.log_prob(
-            network.act(batch.steps), batch.steps.slot_ptr, batch.masks, batch.actions, TARGETS.exploration
-        )
+        output, ptr = network.act(batch.steps), batch.steps.slot_ptr
+        distribution = heads.ActionDistribution(output, ptr, batch.masks, TARGETS.exploration)
+        log_prob = distribution.log_prob(batch.actions)
         own, following = batch.successors(network.value(batch.with_finals))
         advantages = vtrace(
             log_prob_target=batch.to_time_major(log_prob.joint),
@@ -164,7 +164,7 @@ def test_h4_the_advantage_reads_each_steps_own_successor(store: GraphDataset, ne
         network.value_head[2].weight.mul_(300.0)
         values = network.value(batch.with_finals)
         output = network.act(batch.steps)
-        joint = heads.log_prob(output, batch.steps.slot_ptr, batch.masks, batch.actions, 0.02).joint
+        joint = heads.ActionDistribution(output, batch.steps.slot_ptr, batch.masks, 0.02).log_prob(batch.actions).joint
     on_policy = SequenceBatch(**{**batch.__dict__, "log_prob_behaviour": batch.to_time_major(joint)})
     metrics = vtrace_loss(network, on_policy, TARGETS._replace(lambda_=0.0)).metrics
     count, total, row = len(batch.actions), 0.0, 0
@@ -317,8 +317,7 @@ def test_high2_stored_log_probabilities_are_recomputed_exactly(store: GraphDatas
     batch = store.batch(np.arange(12))
     output = network.act(batch.steps)
     uniforms = np.random.default_rng(0).random((len(batch.actions), len(HEADS)))
-    decisions = heads.sample(output, batch.steps.slot_ptr, batch.masks, uniforms, 0.02)
-    again = heads.log_prob(
-        output, batch.steps.slot_ptr, batch.masks, torch.from_numpy(decisions.actions.astype(np.int64)), 0.02
-    )
+    distribution = heads.ActionDistribution(output, batch.steps.slot_ptr, batch.masks, 0.02)
+    decisions = distribution.sample(uniforms)
+    again = distribution.log_prob(torch.from_numpy(decisions.actions.astype(np.int64)))
     np.testing.assert_allclose(again.heads.detach().numpy(), np.nan_to_num(decisions.log_probs), atol=1e-5)

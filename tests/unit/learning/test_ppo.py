@@ -169,7 +169,8 @@ def test_an_off_policy_step_weighs_at_most_rho_bar_and_less_if_the_reference_tak
     """The same log, of a behaviour that equals the reference, or was twice or half as likely to do what it did."""
     with torch.no_grad():
         output = network.act(batch.steps)
-        own = heads.log_prob(output, batch.steps.slot_ptr, batch.masks, batch.actions, CONFIG.network.exploration)
+        distribution = heads.ActionDistribution(output, batch.steps.slot_ptr, batch.masks, CONFIG.network.exploration)
+        own = distribution.log_prob(batch.actions)
     joint, spread = batch.to_time_major(own.joint), []
     for factor in (1.0, 2.0, 0.5):
         behaviour = joint + np.log(factor) * batch.valid

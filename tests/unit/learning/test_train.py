@@ -23,8 +23,8 @@ from simic.contracts.feature_ranges import FeatureRange
 from simic.contracts.results.receipts import Provenance, SnapshotManifest, TrainingReport
 from simic.contracts.settings.network import NetworkConfig
 from simic.contracts.settings.training import ReplayConfig, TrainConfig
-from simic.controllers import heads
 from simic.controllers.policy_files import load_policy, save_policy
+from simic.controllers.sampling import sample_op_greedy_factors
 from simic.hosts.plugins import blueprint_names
 from simic.learning.training_run import TrainingRun, WarmStart
 from simic.replay.dataset import GraphDataset
@@ -97,9 +97,8 @@ def choices(path: Path, snapshot: SnapshotManifest) -> dict[str, set[str]]:
     store = GraphDataset.load(Path(snapshot.path), blueprints=blueprint_names())
     batch = store.batch(np.arange(len(store)))
     middle = np.full((len(batch.time), len(HEADS)), 0.5)
-    decisions = heads.sample_op_greedy_factors(
-        network.act(batch.steps), batch.steps.slot_ptr, batch.masks, middle
-    ).actions
+    distribution = batch.distribution(network.act(batch.steps), exploration=0.0)
+    decisions = sample_op_greedy_factors(distribution, middle).actions
     found: dict[str, set[str]] = {kind: set() for kind in KINDS}
     for row in np.flatnonzero(batch.time.numpy() == 0):
         kind = KINDS[store.sequences.host_keys[batch.sequence[row]] % 3]

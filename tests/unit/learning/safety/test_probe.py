@@ -81,7 +81,8 @@ def test_h2_it_is_the_mean_over_states_of_the_sum_over_relevant_heads(
     with torch.no_grad():
         old, new = before.act(states), network.act(states)
     actions = store.steps.actions
-    each = heads.kl(old, new, states.slot_ptr, masks, actions, EXPLORATION)
+    before, after = (heads.ActionDistribution(one, states.slot_ptr, masks, EXPLORATION) for one in (old, new))
+    each = before.kl(after, actions)
     total = sum(
         float(each[row, HEAD_INDEX[head]])
         for row in range(steps)
