@@ -18,13 +18,14 @@ from simic.contracts.controllers import ControllerSpec
 from simic.contracts.settings.run import RunConfig
 from simic.contracts.splits import Split
 from simic.contracts.state import HostIdentity
+from simic.controllers.factory import make
 from simic.controllers.plugins.random import RandomController
 from simic.controllers.protocol import Controller
 from simic.hosts.host_sets import draw_keys, identify
 from simic.runtime.process_pool import run_jobs, worker_count
 from simic.runtime.seeds import derive
 from simic.validation.baselines.plan_book import SYMPTOM
-from simic.validation.episodes import Episodes, TrialJob, chunked, join, make_controller, run_with
+from simic.validation.episodes import Episodes, TrialJob, chunked, join, run_with
 from simic.validation.further import further_config, further_specs
 from simic.validation.judging_keys import KEY_STARTS
 from simic.validation.report import comparison_specs
@@ -108,7 +109,7 @@ class NoisyClone:
 
 def grow_noisy(job: TrialJob) -> Episodes:
     """Run a job whose controller's name may end in the noise of a clone."""
-    base = make_controller(job.spec, job.hosts)
+    base = make(job.spec, job.hosts)
     _, has_noise, share = job.controller.partition("-")
     return run_with(NoisyClone(base, float(share)) if has_noise else base, job)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
@@ -14,21 +13,19 @@ from simic.contracts.actions import Head, Op
 from simic.contracts.batches import HEAD_INDEX, OP_INDEX, STAGE_INDEX, STAGES, Decisions, Masks, Observations, action_of
 from simic.contracts.controllers import ControllerSpec
 from simic.contracts.episode import EpisodeRecord, EpochRecord, SlotRecord
-from simic.contracts.errors import ConfigError, IllegalActionError
+from simic.contracts.errors import IllegalActionError
 from simic.contracts.lifecycle import SeedStage
 from simic.contracts.rewards import DEFAULT_FLAGS, FlagConfig, RewardConfig
 from simic.contracts.settings.run import WorldConfig
 from simic.contracts.state import HostIdentity
 from simic.controllers.factory import make
 from simic.controllers.learned_controller import LearnedController
-from simic.controllers.protocol import Controller, Verified
+from simic.controllers.protocol import Controller
 from simic.hosts.action_masks import check_actions
 from simic.hosts.host_sets import layers_of
 from simic.hosts.mixed_ensemble import ensemble_of
 from simic.hosts.rollout import Growing, Step, rollout
 from simic.numerics.rewards import basic_rewards
-from simic.trust.keys import Keyring
-from simic.trust.seal import verify
 
 if TYPE_CHECKING:
     from simic.hosts.rollout import Step
@@ -44,7 +41,6 @@ __all__ = [
     "epoch_record",
     "illegal_rows",
     "join",
-    "make_controller",
     "returns_at",
     "run_episodes",
     "run_with",
@@ -160,24 +156,7 @@ def chunked(hosts: Sequence[HostIdentity], size: int) -> Iterator[NDArray[np.int
 
 def run_episodes(job: TrialJob) -> Episodes:
     """Run all episodes of a job; illegal actions are counted and replaced by WAIT."""
-    return run_with(make_controller(job.spec, job.hosts), job)
-
-
-def make_controller(spec: ControllerSpec, hosts: Sequence[HostIdentity]) -> Controller:
-    """Build the controller of a spec; a policy is read only after its seal is verified with the spec's keyring.
-
-    Raises:
-        ConfigError: if a policy needs a keyring that the spec lacks.
-        IntegrityError: if the policy is not the one of ``policy_digest``, or Karn not that of ``karn_digest``.
-    """
-
-    def check(directory: Path) -> Verified:
-        if spec.keyring_path is None:
-            raise ConfigError(f"controller {spec.name!r} needs keyring_path: the keys its policy may be sealed with")
-        sealed = verify(directory, Keyring(Path(spec.keyring_path)), spec.expected_digest(directory))
-        return Verified(sealed.digest, {file.name: file.sha256 for file in sealed.files})
-
-    return make(spec, hosts, verify=check)
+    return run_with(make(job.spec, job.hosts), job)
 
 
 def run_with(controller: Controller, job: TrialJob) -> Episodes:

@@ -21,6 +21,7 @@ from simic.contracts.results.trials import Estimate, TrialReport
 from simic.contracts.settings.run import RunConfig, TrialConfig, WorldConfig
 from simic.contracts.splits import Split
 from simic.contracts.state import HostIdentity
+from simic.controllers.factory import make
 from simic.hosts.host_sets import draw_keys, host_set, identify
 from simic.hosts.rollout import Step
 from simic.runtime.clock import Clock
@@ -36,7 +37,7 @@ from simic.validation.baselines.plan_book import (
     spec_without_book,
     without_book,
 )
-from simic.validation.episodes import Episodes, Reporter, TrialJob, episode_record, make_controller, score, steps_of
+from simic.validation.episodes import Episodes, Reporter, TrialJob, episode_record, score, steps_of
 from simic.validation.judging_keys import first_key, require_own_keys
 from simic.validation.plots import learning_curves, paired_differences
 from simic.validation.probing import Subject, live_states
@@ -262,7 +263,7 @@ def _replay_episodes(
     rows = [trials.families.index(family) for family in families_in_order(trials.set, trials.families)]
     hosts = identify(trials.set, [trials.host_keys[row] for row in rows])
     job = TrialJob(CANDIDATE, candidate, hosts, config.world, config.curate.reward.basic, trial_seed(provenance))
-    steps = list(steps_of(make_controller(candidate, hosts), job))
+    steps = list(steps_of(make(candidate, hosts), job))
     results = score(steps, len(hosts), job.world, job.reward)
     before = next(trial.returns for trial in trials.controllers if trial.controller == CANDIDATE)
     records = [episode_record(steps, row, host, CANDIDATE, results) for row, host in enumerate(hosts)]

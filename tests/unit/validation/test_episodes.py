@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from simic.contracts.actions import HEADS, Op
 from simic.contracts.batches import OP_INDEX, Decisions, Masks, Observations
 from simic.contracts.controllers import ControllerSpec, Plan, PlannedSeed
-from simic.contracts.errors import ConfigError
 from simic.contracts.field_report import GovernorEvent, GovernorKind
 from simic.contracts.rewards import RewardConfig
 from simic.contracts.settings.run import WorldConfig
+from simic.controllers.factory import make
 from simic.hosts.ensemble import StepOutcome
 from simic.hosts.host_sets import identify
 from simic.hosts.rollout import Step
@@ -26,7 +26,6 @@ from simic.validation.episodes import (
     TrialJob,
     chunked,
     join,
-    make_controller,
     returns_at,
     run_episodes,
     run_with,
@@ -90,7 +89,7 @@ def test_a_panic_pays_its_penalty_and_ends_the_account() -> None:
 
 def test_return_is_what_was_kept_minus_where_it_began_minus_rents() -> None:
     work = job(range(5), ControllerSpec(name="schedule", plan=PLAN))
-    steps = list(steps_of(make_controller(work.spec, work.hosts), work))
+    steps = list(steps_of(make(work.spec, work.hosts), work))
     literal = []
     for host in range(5):
         begun = float(steps[0].outcome.validation_accuracy_before[host])
@@ -140,12 +139,6 @@ def test_an_action_outside_its_masks_is_counted_and_waited_out() -> None:
     assert rogue.illegal_actions.tolist() == [asked.world.horizon] * 2
     assert waiting.illegal_actions.tolist() == [0, 0]
     assert rogue.returns.tolist() == waiting.returns.tolist()
-
-
-def test_a_policy_needs_a_keyring() -> None:
-    spec = ControllerSpec(name="learned", policy_path="anywhere")
-    with pytest.raises(ConfigError, match="keyring_path"):
-        make_controller(spec, identify("benchmark", [0]))
 
 
 def test_kept_seeds_are_those_whose_parameters_are_committed() -> None:

@@ -13,9 +13,10 @@ from simic.contracts.field_report import GovernorEvent, GovernorKind
 from simic.contracts.lifecycle import SeedStage
 from simic.contracts.rewards import RewardConfig
 from simic.contracts.settings.run import WorldConfig
+from simic.controllers.factory import make
 from simic.hosts.host_sets import identify
 from simic.hosts.rollout import Step, rollout
-from simic.validation.episodes import Episodes, episode_record, epoch_record, make_controller, score
+from simic.validation.episodes import Episodes, episode_record, epoch_record, score
 
 HORIZON = 10
 WORLD = WorldConfig(horizon=HORIZON, workers=1)
@@ -26,7 +27,7 @@ SPEC = ControllerSpec(name="schedule", plan=Plan(seeds=[PlannedSeed(epoch=1, slo
 def steps() -> list[Step]:
     """Two hosts under a fixed plan."""
     grown = ensemble([1, 6], horizon=HORIZON)
-    return list(rollout(grown, make_controller(SPEC, grown.identities).decide, 0))
+    return list(rollout(grown, make(SPEC, grown.identities).decide, 0))
 
 
 @pytest.fixture(scope="module")
