@@ -99,15 +99,12 @@ class ChunkTotals:
     def returns(self, reward: RewardConfig) -> NDArray[np.float64]:
         """Return the undiscounted returns [N]; steps after a panic count 0, and an episode that was cut off is NaN."""
         rewards = basic_rewards(
+            reward,
+            horizon=self._horizon,
             accuracy_before=self._before,
             accuracy_after=self._after,
             rent_parameters=self._rent,
             governor=self._governor,
-            accuracy_scale=reward.accuracy_scale,
-            rent=reward.rent,
-            rent_parameters_scale=reward.rent_parameters,
-            horizon=self._horizon,
-            governor_penalty=reward.governor_penalty,
         )
         return np.where(self._left_out > 0, np.nan, basic_return(rewards))
 

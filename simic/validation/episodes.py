@@ -318,15 +318,12 @@ def score(steps: Iterable[Step], hosts: int, world: WorldConfig, reward: RewardC
         after = np.where(ended, outcome.committed_validation_accuracy, outcome.validation_accuracy_after)
         r_t = np.zeros(hosts)
         r_t[live] = basic_rewards(
+            reward,
+            horizon=world.horizon,
             accuracy_before=outcome.validation_accuracy_before[live],
             accuracy_after=after[live],
             rent_parameters=outcome.rent_parameters[live],
             governor=panic[live],
-            accuracy_scale=reward.accuracy_scale,
-            rent=reward.rent,
-            rent_parameters_scale=reward.rent_parameters,
-            horizon=world.horizon,
-            governor_penalty=reward.governor_penalty,
         )
         returns += r_t  # summed per step, so that the bits do not depend on the other hosts
         seed_epochs[live] += outcome.rent_parameters[live]

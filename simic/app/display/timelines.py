@@ -135,15 +135,12 @@ def _record(reports: Sequence[Mapping[str, Any]], container: Container) -> Episo
     committed = last["final_state"]["committed_validation_accuracy"]
     accuracies = [epoch["validation_accuracy_after"] for epoch in metrics]
     rewards = basic_rewards(
+        reward,
+        horizon=first["state"]["horizon"],
         accuracy_before=[epoch["validation_accuracy_before"] for epoch in metrics],
         accuracy_after=[*accuracies[:-1], accuracies[-1] if committed is None else committed],
         rent_parameters=[epoch["rent_parameters"] for epoch in metrics],
         governor=[report["governor"] is not None for report in reports],
-        accuracy_scale=reward.accuracy_scale,
-        rent=reward.rent,
-        rent_parameters_scale=reward.rent_parameters,
-        horizon=first["state"]["horizon"],
-        governor_penalty=reward.governor_penalty,
     )
     return EpisodeRecord(
         host=HostIdentity.model_validate(first["host"]),
