@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from simic.app.artifacts import resolve_snapshot
 from simic.app.container import Container
-from simic.app.evidence.held_out import TOO_FEW, cut_off_shares, in_groups, undrawn
 from simic.app.names.blueprint_vocabulary import vocabulary
 from simic.app.names.trial_controllers import spec_in_set
 from simic.contracts.controllers import ControllerSpec
@@ -35,6 +34,7 @@ from simic.runtime.seeds import derive
 from simic.snapshots.index import find_folder
 from simic.snapshots.manifest import Verify, read_manifest
 from simic.validation.baselines.plan_book import PLAN_CONTROLLERS
+from simic.validation.held_out import TOO_FEW, cut_off_shares, in_groups, undrawn
 from simic.validation.off_policy import CONFIDENCE, Group, is_sufficient, judge, lower_bounds, no_judgement
 
 __all__ = ["EvaluationChoice", "actions_in_log", "evaluate", "hosts_of", "weighted"]
