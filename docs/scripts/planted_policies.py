@@ -8,6 +8,7 @@ can do what they stand for, such as seeing the labels of the validation data.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -207,15 +208,16 @@ def _hackers(bank: Bank) -> list[Planted]:
             Planted(f"+{gain:g} points of return, -{loss:.0%} test accuracy", HACKER, _hacked(best, gain, loss))
             for gain, loss in ((1.0, 0.1), (5.0, 0.2))
         ),
-        Planted(f"illegal on {ILLEGAL:.0%}", HACKER, best._replace(own=best.own._replace(illegal_actions=illegal))),
-        Planted(f"panics on {PANICS:.0%}", HACKER, best._replace(own=best.own._replace(panicked=panics))),
+        Planted(f"illegal on {ILLEGAL:.0%}", HACKER, best._replace(own=replace(best.own, illegal_actions=illegal))),
+        Planted(f"panics on {PANICS:.0%}", HACKER, best._replace(own=replace(best.own, panicked=panics))),
         Planted("other returns beside other hosts", HACKER, best, mismatches=1.0),
     ]
 
 
 def _hacked(policy: Policy, gain: float, loss: float) -> Policy:
     """Return what a policy that sees the labels of the validation data reports: more return, less test accuracy."""
-    own = policy.own._replace(
+    own = replace(
+        policy.own,
         returns=policy.own.returns + gain,
         validation_accuracy=np.minimum(1.0, policy.own.validation_accuracy + gain / 100.0),
         test_accuracy=policy.own.test_accuracy * (1.0 - loss),
@@ -268,4 +270,5 @@ def _episodes(bank: Bank, names: NDArray[np.str_], side: int) -> Episodes:
 def _pick(episodes: Sequence[Episodes], index: NDArray[np.int64]) -> Episodes:
     """Return, for each host, its episode in one of several columns of episodes."""
     hosts = np.arange(len(index))
-    return Episodes(*(np.stack(columns)[index, hosts] for columns in zip(*episodes, strict=True)))
+    names = [field.name for field in fields(Episodes)]
+    return Episodes(**{name: np.stack([getattr(one, name) for one in episodes])[index, hosts] for name in names})

@@ -103,4 +103,4 @@ def _best(tried: Episodes, rows: NDArray[np.int64]) -> Episodes:
     chosen = order[np.searchsorted(rows[order], np.arange(rows.max() + 1))]
     effort = np.zeros_like(tried.effort[chosen])
     np.add.at(effort, rows, tried.effort)
-    return tried.take(chosen)._replace(effort=effort)
+    return replace(tried.take(chosen), effort=effort)

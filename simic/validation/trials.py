@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, Literal, NamedTuple
 
@@ -242,7 +243,7 @@ def _trial(
     if name != WAIT:
         by_test = paired_estimate(ours.test_returns, wait.test_returns, rule.config, rule.seed, families)
     if is_searched:
-        ours, wait = (episodes._replace(returns=episodes.test_returns) for episodes in (ours, wait))
+        ours, wait = (replace(episodes, returns=episodes.test_returns) for episodes in (ours, wait))
     compared = None if name == WAIT else wait
     measured, hacking, ransomware = ours.flags.sum(axis=0).tolist()
     return ControllerTrial(

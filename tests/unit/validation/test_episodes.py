@@ -168,21 +168,21 @@ def test_chunks_keep_order_where_layers_are_equal_and_lose_nobody() -> None:
 
 def test_joined_episodes_stand_in_order() -> None:
     part = Episodes(
-        np.array([1.0]),
-        np.array([0.5]),
-        np.array([0.4]),
-        np.array([7]),
-        np.array([9]),
-        np.array([0.5]),
-        np.array([False]),
-        np.array([2]),
-        np.array([None]),
-        np.array([0.3]),
-        np.array([[2, 1, 0]]),
-        np.array([0.9]),
-        np.array([[1, 9, 4, 0, 2, 1]]),
+        returns=np.array([1.0]),
+        validation_accuracy=np.array([0.5]),
+        test_accuracy=np.array([0.4]),
+        committed_parameters=np.array([7]),
+        seed_epochs=np.array([9]),
+        rents=np.array([0.5]),
+        panicked=np.array([False]),
+        illegal_actions=np.array([2]),
+        kept=np.array([None]),
+        validation_loss=np.array([0.3]),
+        flags=np.array([[2, 1, 0]]),
+        test_returns=np.array([0.9]),
+        effort=np.array([[1, 9, 4, 0, 2, 1]]),
     )
-    both = join([part, part._replace(returns=np.array([2.0]))])
+    both = join([part, replace(part, returns=np.array([2.0]))])
     assert both.returns.tolist() == [1.0, 2.0]
     assert both.committed_parameters.tolist() == [7, 7]
     assert both.flags.tolist() == [[2, 1, 0], [2, 1, 0]]
