@@ -44,7 +44,7 @@ from simic.validation.probing import Subject, live_states
 from simic.validation.promotion_gate import measured
 from simic.validation.table import families_in_order
 from simic.validation.timeline import action_timeline
-from simic.validation.trials import paired_estimate, run_trials, trial_seed
+from simic.validation.trials import TrialSettings, paired_estimate, run_trials, trial_seed
 
 __all__ = [
     "JudgingRun",
@@ -196,15 +196,12 @@ def _judged(
     trials = run_trials(
         specs,
         held_out_hosts(run.ordinal, config.world, config.trial, config.gate.min_episodes),
-        config.world,
-        config.trial,
-        config.curate.reward.basic,
+        TrialSettings.of(config),
         provenance=provenance,
         clock=run.clock,
         on_done=run.on_done,
         book=book,
         reporter=run.reporter,
-        flags=config.curate.flags,
     )
     grown = _replay_episodes(specs[CANDIDATE], trials, config, provenance)
     states = live_states(grown.steps)
