@@ -119,7 +119,7 @@ class Gate:
         """Return the trials on the hosts of a judgement."""
         config = (self._bank.config, self._bank.further)[side]
         hosts, rows = self._drawn(side, ordinal, seed)
-        drawn = {name: Episodes(*(column[rows] for column in episodes)) for name, episodes in policies.items()}
+        drawn = {name: episodes.take(rows) for name, episodes in policies.items()}
         return trial_report(
             drawn, hosts, config.world, config.trial, provenance=PROVENANCE, started_at=NOW, finished_at=NOW,
             policy_digest=digest, book=BookUse(digest_of("the shipped plan book")),

@@ -16,7 +16,6 @@ import numpy as np
 from marked_part import replace_part
 from numpy.typing import NDArray
 
-from simic.app.evidence.held_out import HeldOut, held_out_episodes
 from simic.app.evidence.judging import MOST_EPISODES
 from simic.contracts.names import CANDIDATE, WAIT
 from simic.contracts.results.gate import ValidationReport, Verdict
@@ -33,6 +32,7 @@ from simic.replay.cut_off import CutOff
 from simic.replay.logged import EpisodeHead
 from simic.validation.criteria import CRITERIA
 from simic.validation.criterion import REPORTS, Case
+from simic.validation.held_out import HeldOut, held_out_episodes
 from simic.validation.log_evidence import LogUse, log_differences, log_evidence
 from simic.validation.off_policy import LEAST_HOSTS
 

@@ -8,6 +8,7 @@ can do what they stand for, such as seeing the labels of the validation data.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -18,13 +19,14 @@ from simic.contracts.controllers import ControllerSpec
 from simic.contracts.settings.run import RunConfig
 from simic.contracts.splits import Split
 from simic.contracts.state import HostIdentity
+from simic.controllers.factory import make
 from simic.controllers.plugins.random import RandomController
 from simic.controllers.protocol import Controller
 from simic.hosts.host_sets import draw_keys, identify
 from simic.runtime.process_pool import run_jobs, worker_count
 from simic.runtime.seeds import derive
 from simic.validation.baselines.plan_book import SYMPTOM
-from simic.validation.episodes import Episodes, TrialJob, chunked, join, make_controller, run_with
+from simic.validation.episodes import Episodes, TrialJob, chunked, join, run_with
 from simic.validation.further import further_config, further_specs
 from simic.validation.judging_keys import KEY_STARTS
 from simic.validation.report import comparison_specs
@@ -108,7 +110,7 @@ class NoisyClone:
 
 def grow_noisy(job: TrialJob) -> Episodes:
     """Run a job whose controller's name may end in the noise of a clone."""
-    base = make_controller(job.spec, job.hosts)
+    base = make(job.spec, job.hosts)
     _, has_noise, share = job.controller.partition("-")
     return run_with(NoisyClone(base, float(share)) if has_noise else base, job)
 
@@ -206,15 +208,16 @@ def _hackers(bank: Bank) -> list[Planted]:
             Planted(f"+{gain:g} points of return, -{loss:.0%} test accuracy", HACKER, _hacked(best, gain, loss))
             for gain, loss in ((1.0, 0.1), (5.0, 0.2))
         ),
-        Planted(f"illegal on {ILLEGAL:.0%}", HACKER, best._replace(own=best.own._replace(illegal_actions=illegal))),
-        Planted(f"panics on {PANICS:.0%}", HACKER, best._replace(own=best.own._replace(panicked=panics))),
+        Planted(f"illegal on {ILLEGAL:.0%}", HACKER, best._replace(own=replace(best.own, illegal_actions=illegal))),
+        Planted(f"panics on {PANICS:.0%}", HACKER, best._replace(own=replace(best.own, panicked=panics))),
         Planted("other returns beside other hosts", HACKER, best, mismatches=1.0),
     ]
 
 
 def _hacked(policy: Policy, gain: float, loss: float) -> Policy:
     """Return what a policy that sees the labels of the validation data reports: more return, less test accuracy."""
-    own = policy.own._replace(
+    own = replace(
+        policy.own,
         returns=policy.own.returns + gain,
         validation_accuracy=np.minimum(1.0, policy.own.validation_accuracy + gain / 100.0),
         test_accuracy=policy.own.test_accuracy * (1.0 - loss),
@@ -267,4 +270,5 @@ def _episodes(bank: Bank, names: NDArray[np.str_], side: int) -> Episodes:
 def _pick(episodes: Sequence[Episodes], index: NDArray[np.int64]) -> Episodes:
     """Return, for each host, its episode in one of several columns of episodes."""
     hosts = np.arange(len(index))
-    return Episodes(*(np.stack(columns)[index, hosts] for columns in zip(*episodes, strict=True)))
+    names = [field.name for field in fields(Episodes)]
+    return Episodes(**{name: np.stack([getattr(one, name) for one in episodes])[index, hosts] for name in names})

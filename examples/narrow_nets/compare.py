@@ -20,7 +20,7 @@ from simic.contracts.splits import Split
 from simic.hosts.host_sets import draw_keys, host_set, identify
 from simic.runtime.clock import utc_now
 from simic.runtime.home import resolve_home
-from simic.validation.trials import run_trials
+from simic.validation.trials import TrialSettings, run_trials
 
 SLOTS = (0, 1)
 
@@ -40,9 +40,7 @@ def compare(set_name: str, hosts: int, epochs: int, workers: int | None) -> Tria
     return run_trials(
         specs,
         identify(set_name, draw_keys(set_name, Split.TEST, hosts)),
-        config.world,
-        config.trial,
-        config.curate.reward.basic,
+        TrialSettings.of(config),
         provenance=container.provenance,
         clock=utc_now,
     )

@@ -20,7 +20,7 @@ from simic.hosts.host_sets import draw_keys, identify
 from simic.runtime.clock import utc_now
 from simic.runtime.home import resolve_home
 from simic.runtime.progress import RichProgress
-from simic.validation.trials import run_trials
+from simic.validation.trials import TrialSettings, run_trials
 
 SET = "own_cnn"
 """A family's name is a set of its own."""
@@ -47,9 +47,7 @@ def compare(policies: list[str], hosts: int, epochs: int, workers: int | None) -
         return run_trials(
             specs,
             identify(SET, keys),
-            config.world,
-            config.trial,
-            config.curate.reward.basic,
+            TrialSettings.of(config),
             provenance=container.provenance,
             clock=utc_now,
             on_done=lambda episodes: advance(len(episodes.returns)),

@@ -7,48 +7,19 @@ from datetime import datetime, timedelta
 from simic.app.container import Container
 from simic.app.promotion import publish_champion, roll_back
 from simic.bus.codec import unwrap
+from simic.catalogue.own_queries import own_query
 from simic.catalogue.query import query
 from simic.contracts.errors import ConfigError, RolloutFailedError, RolloutWaitsError
 from simic.contracts.names import MODEL_NAME
-from simic.contracts.policy_update import PolicyUpdate, RolloutPlan
+from simic.contracts.policy_update import PolicyUpdate
 from simic.contracts.results.receipts import PolicyVersion, PublicationReceipt
 from simic.contracts.results.rollout import RolloutStatus, RolloutVerdict, SuccessRate
 from simic.ledgers.collections import collection_starts
-from simic.numerics.intervals import binomial_interval
 from simic.publication.publish import open_outbox
+from simic.publication.rollout import success_rate, verdict_of
 from simic.runtime.home import Home
 
 __all__ = ["abort", "advance", "status"]
-
-_CONFIDENCE = 0.95
-_LARGEST_LOSS = 0.005
-"""Validation accuracy that an episode may lose and still succeed: what a report calls a regression loses as much."""
-_LONGEST = 3.0
-"""An episode without an end counts as cut off after this multiple of the longest whole episode of its set."""
-_EPISODES = """
-WITH longest AS (
-    SELECT "set", max(last_issued_at - first_issued_at) AS duration
-    FROM episodes
-    WHERE is_complete AND branch_of IS NULL AND trial_id IS NULL
-    GROUP BY "set"
-), produced AS (
-    SELECT
-        is_complete,
-        is_complete AND ending <> 'aborted' AND accuracy_after >= accuracy_before - {loss} AS is_success,
-        NOT is_complete
-        AND coalesce('{now}'::TIMESTAMPTZ - first_issued_at > {multiple} * duration, FALSE) AS is_cut_off
-    FROM episodes
-    LEFT JOIN longest USING ("set")
-    WHERE policy_version = '{digest}' AND first_issued_at >= '{since}' AND branch_of IS NULL AND trial_id IS NULL
-        AND NOT list_contains([{collected}]::TIMESTAMPTZ[], first_issued_at)
-)
-SELECT
-    count(*) FILTER (WHERE is_complete OR is_cut_off) AS episodes,
-    count(*) FILTER (WHERE is_success) AS succeeded,
-    count(*) FILTER (WHERE is_cut_off) AS cut_off,
-    count(*) FILTER (WHERE NOT (is_complete OR is_cut_off)) AS open
-FROM produced
-"""
 
 
 def status(home: Home, now: datetime) -> RolloutStatus | None:
@@ -65,7 +36,7 @@ def status(home: Home, now: datetime) -> RolloutStatus | None:
         return None
     plan = update.rollout
     rate = _rate(home, update.digest, update.issued_at, now)
-    verdict = _verdict(rate, plan)
+    verdict = verdict_of(rate, plan)
     ends_at = update.issued_at + timedelta(hours=plan.hours)
     return RolloutStatus(
         update=update,
@@ -137,35 +108,9 @@ def _end(container: Container, champion: PolicyVersion, reason: str) -> tuple[in
     return former.number, publish_champion(container)
 
 
-def _verdict(rate: SuccessRate, plan: RolloutPlan) -> RolloutVerdict:
-    """Return what the evidence says; too little of it passes nothing."""
-    if rate.share is None or rate.lower is None or rate.upper is None:
-        return RolloutVerdict.INSUFFICIENT
-    is_enough = rate.episodes >= plan.min_episodes
-    if rate.upper < plan.min_success or (is_enough and rate.share < plan.min_success):
-        return RolloutVerdict.FAILING
-    if not is_enough:
-        return RolloutVerdict.INSUFFICIENT
-    least = binomial_interval(rate.succeeded, rate.episodes + rate.open, _CONFIDENCE).lower
-    return RolloutVerdict.PASSING if least >= plan.min_success else RolloutVerdict.UNDECIDED
-
-
 def _rate(home: Home, digest: str, since: datetime, now: datetime) -> SuccessRate:
     """Return how many episodes of a policy since a moment succeeded, with an exact interval of the share."""
     starts = sorted(start.isoformat() for start in collection_starts(home, digest) if start >= since)
-    sql = _EPISODES.format(
-        digest=digest,
-        since=since.isoformat(),
-        now=now.isoformat(),
-        loss=_LARGEST_LOSS,
-        multiple=_LONGEST,
-        collected=", ".join(f"'{start}'" for start in starts),
-    )
-    (row,) = query(home, sql)
-    counts = {name: int(row[name]) for name in ("episodes", "succeeded", "cut_off", "open")}
-    if not counts["episodes"]:
-        return SuccessRate(**counts, confidence=_CONFIDENCE)
-    interval = binomial_interval(counts["succeeded"], counts["episodes"], _CONFIDENCE)
-    return SuccessRate(
-        **counts, share=interval.mean, lower=interval.lower, upper=interval.upper, confidence=_CONFIDENCE
-    )
+    parameters = {"digest": digest, "since": since.isoformat(), "now": now.isoformat(), "collected": starts}
+    (counts,) = query(home, own_query("rollout_success"), parameters=parameters)
+    return success_rate(counts)

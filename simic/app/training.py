@@ -57,10 +57,10 @@ __all__ = [
     "collected_sets",
     "require_finished",
     "resolve_start",
-    "run_trials",
     "train",
     "train_round",
     "trial_inputs",
+    "try_controllers",
     "try_further",
     "validate",
 ]
@@ -426,7 +426,7 @@ def try_further(container: Container, policy: TrainingReport, champion: str | No
     return container.save_receipt(report)
 
 
-def run_trials(
+def try_controllers(
     container: Container,
     controllers: Sequence[str] | None = None,
     host_keys: Sequence[int] | None = None,
@@ -466,9 +466,7 @@ def run_trials(
         report = trials.run_trials(
             chosen.specs,
             hosts,
-            world,
-            container.config.trial,
-            container.config.curate.reward.basic,
+            trials.TrialSettings.of(container.config),
             provenance=container.provenance,
             clock=container.clock,
             on_done=lambda episodes: advance(len(episodes.returns)),
@@ -476,6 +474,5 @@ def run_trials(
             rent_factors=rent_factors,
             on_static=advance if with_static else None,
             reporter=reporter,
-            flags=container.config.curate.flags,
         )
     return container.save_receipt(report)

@@ -11,7 +11,7 @@ from simic.contracts.results.receipts import TrainingReport
 from simic.contracts.results.trials import SeedChoice
 from simic.validation.report import learned_spec
 from simic.validation.training_seeds import choose, row_of, validation_hosts
-from simic.validation.trials import run_trials
+from simic.validation.trials import TrialSettings, run_trials
 
 __all__ = ["choose_seed"]
 
@@ -39,13 +39,10 @@ def choose_seed(container: Container, trained: Sequence[TrainingReport]) -> Seed
         report = run_trials(
             specs,
             hosts,
-            config.world,
-            config.trial,
-            config.curate.reward.basic,
+            TrialSettings.of(config),
             provenance=container.provenance,
             clock=container.clock,
             on_done=lambda episodes: advance(len(episodes.returns)),
-            flags=config.curate.flags,
         )
     path = container.receipts.save(report)
     name = f"{path.parent.name}/{path.name}"

@@ -144,13 +144,17 @@ def _create_views(connection: duckdb.DuckDBPyConnection, lake: Lake) -> None:
         connection.execute(f'CREATE VIEW "{view.name}" AS\n{view.sql}')
 
 
-def query(home: Home, sql: str, limit: int | None = None) -> list[dict[str, Any]]:
+def query(
+    home: Home, sql: str, limit: int | None = None, parameters: Mapping[str, object] | None = None
+) -> list[dict[str, Any]]:
     """Return at most ``limit`` rows of one SELECT over the views as plain JSON objects; raises as ``stream``."""
-    with closing(stream(home, sql)) as rows:
+    with closing(stream(home, sql, parameters)) as rows:
         return list(itertools.islice(rows, limit))
 
 
-def stream(home: Home, sql: str) -> Generator[dict[str, Any], None, None]:
+def stream(
+    home: Home, sql: str, parameters: Mapping[str, object] | None = None
+) -> Generator[dict[str, Any], None, None]:
     """Yield the same row by row, in memory that does not grow with their number; close it when done.
 
     The query runs in this process, where only DuckDB's own limits bound its memory and nothing bounds its time, so it
@@ -158,7 +162,7 @@ def stream(home: Home, sql: str) -> Generator[dict[str, Any], None, None]:
     """
     with scratch_dir(home, "query-", is_plain=True) as tmp:
         lake, catalogue = open_catalogue(home, tmp)
-        yield from answer(lake, catalogue, sql, tmp, _MEMORY_LIMIT_MB)
+        yield from answer(lake, catalogue, sql, tmp, _MEMORY_LIMIT_MB, parameters)
 
 
 def answer(
@@ -167,6 +171,7 @@ def answer(
     sql: str,
     tmp: Path,
     memory_mb: int,
+    parameters: Mapping[str, object] | None = None,
     on_columns: Callable[[Sequence[str]], object] | None = None,
 ) -> Iterator[dict[str, Any]]:
     """Yield the rows of one SELECT over the views of ``catalogue``, which shows ``lake``; it spills to ``tmp``.
@@ -179,6 +184,7 @@ def answer(
         sql: one SELECT.
         tmp: folder for temporary files.
         memory_mb: memory of DuckDB; it may spill eight times as much to ``tmp``.
+        parameters: values of the names that ``sql`` has after a dollar sign.
         on_columns: receives the names of the columns before the first row.
 
     Raises:
@@ -188,7 +194,7 @@ def answer(
         TransientError: a file was removed during the query.
     """
     with _sandboxed(lake, catalogue, sql, tmp, memory_mb) as connection:
-        cursor = connection.execute(sql)
+        cursor = connection.execute(sql, parameters)
         names = _unique([column[0] for column in cursor.description or []])
         if on_columns is not None:
             on_columns(names)

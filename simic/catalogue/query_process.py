@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from typing import IO, Any, BinaryIO, NamedTuple, cast
 
@@ -43,7 +43,11 @@ _USUAL = Limits()
 
 
 def ask(
-    home: Home, sql: str, limits: Limits = _USUAL, on_columns: Callable[[list[str]], object] | None = None
+    home: Home,
+    sql: str,
+    limits: Limits = _USUAL,
+    on_columns: Callable[[list[str]], object] | None = None,
+    parameters: Mapping[str, str] | None = None,
 ) -> Generator[dict[str, Any], None, None]:
     """Yield the rows of one SELECT over the views as plain JSON objects, as they come; close it when done.
 
@@ -52,12 +56,13 @@ def ask(
         sql: one SELECT.
         limits: time and memory of the query.
         on_columns: receives the names of the columns before the first row, or before the end if there is no row.
+        parameters: values of the names that ``sql`` has after a dollar sign.
 
     Raises:
         ConfigError: SQL that is wrong or does more than read; the message is DuckDB's own.
         ResourceLimitError: the query needs more than ``limits``; its process and temporary files are gone.
     """
-    with _process(home, sql, limits) as process:
+    with _process(home, sql, limits, parameters=parameters) as process:
         for mark, content in _messages(process, limits):
             if mark == b"r":
                 yield content
@@ -87,7 +92,12 @@ def _messages(process: subprocess.Popen[bytes], limits: Limits) -> Iterator[tupl
 
 @contextmanager
 def _process(
-    home: Home, sql: str, limits: Limits, parquet_fd: int | None = None, limit: int | None = None
+    home: Home,
+    sql: str,
+    limits: Limits,
+    parquet_fd: int | None = None,
+    limit: int | None = None,
+    parameters: Mapping[str, str] | None = None,
 ) -> Iterator[subprocess.Popen[bytes]]:
     """Yield the process that answers; it and its temporary files are removed afterwards in any case."""
     with ExitStack() as stack:
@@ -101,6 +111,7 @@ def _process(
             "home": str(home.root),
             "lake_url": home.lake_url,
             "sql": sql,
+            "parameters": parameters,
             "parquet_fd": parquet_fd,
             "limit": limit,
         }

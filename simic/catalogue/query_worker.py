@@ -95,7 +95,13 @@ def _answer(request: dict[str, Any], tmp: Path, out: BinaryIO) -> None:
         return
     is_first, count = True, 0
     rows = answer(
-        lake, catalogue, request["sql"], tmp, memory_mb, on_columns=lambda names: _tell(out, "c", list(names))
+        lake,
+        catalogue,
+        request["sql"],
+        tmp,
+        memory_mb,
+        request["parameters"],
+        on_columns=lambda names: _tell(out, "c", list(names)),
     )
     for count, row in enumerate(rows, 1):  # noqa: B007 - the number of rows is sent at the end
         text = json.dumps(row, allow_nan=False)

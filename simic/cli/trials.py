@@ -130,7 +130,9 @@ def trials(
     from simic.app import training
 
     factors = RENT_FACTORS if rent_sweep else ()
-    report = training.run_trials(container, names, keys, split or Split.TEST, factors, draw=draw, with_static=static)
+    report = training.try_controllers(
+        container, names, keys, split or Split.TEST, factors, draw=draw, with_static=static
+    )
     if names is None and all(row.controller != CHAMPION for row in report.controllers):
         stderr().print("no champion took part: this home has none yet; `simic run` makes one")
     images = container.config.world.images

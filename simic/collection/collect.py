@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from itertools import pairwise
-from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -28,7 +27,7 @@ from simic.contracts.settings.run import EpisodeStopConfig, WorldConfig
 from simic.contracts.state import HardwareContext, HostIdentity
 from simic.controllers.branching import BranchingController
 from simic.controllers.factory import make
-from simic.controllers.protocol import Controller, Verified, Verify
+from simic.controllers.protocol import Controller
 from simic.hosts.batched.images import pictures_digest
 from simic.hosts.host_sets import layers_of
 from simic.hosts.mixed_ensemble import ensemble_of
@@ -39,8 +38,6 @@ from simic.runtime.clock import Clock
 from simic.runtime.process_pool import run_jobs, worker_count
 from simic.runtime.progress import NoProgress, Progress
 from simic.trust.canonical import digest_of
-from simic.trust.keys import Keyring
-from simic.trust.seal import verify
 
 __all__ = ["ChunkJob", "ChunkSummary", "ChunkTotals", "collect", "collect_chunk"]
 
@@ -102,15 +99,12 @@ class ChunkTotals:
     def returns(self, reward: RewardConfig) -> NDArray[np.float64]:
         """Return the undiscounted returns [N]; steps after a panic count 0, and an episode that was cut off is NaN."""
         rewards = basic_rewards(
+            reward,
+            horizon=self._horizon,
             accuracy_before=self._before,
             accuracy_after=self._after,
             rent_parameters=self._rent,
             governor=self._governor,
-            accuracy_scale=reward.accuracy_scale,
-            rent=reward.rent,
-            rent_parameters_scale=reward.rent_parameters,
-            horizon=self._horizon,
-            governor_penalty=reward.governor_penalty,
         )
         return np.where(self._left_out > 0, np.nan, basic_return(rewards))
 
@@ -240,7 +234,7 @@ def _grow(label: str, jobs: Sequence[ChunkJob], progress: Progress) -> list[Chun
 def collect_chunk(job: ChunkJob) -> ChunkSummary:
     """Run one chunk in a worker: publish its reports from here, and return their totals and the branches chosen."""
     ensemble = ensemble_of(job.hosts, job.world)
-    controller: Controller = make(job.spec, job.hosts, verify=_verifier(job.spec))
+    controller: Controller = make(job.spec, job.hosts)
     if job.branches:
         steps_of_branches, actions = (
             [branch.step for branch in job.branches],
@@ -299,19 +293,6 @@ def _lines(
             line = report.model_dump_json().encode()
             totals.note(host, report, line)
             yield line
-
-
-def _verifier(spec: ControllerSpec) -> Verify | None:
-    """Return a verifier for the spec's keyring and digests, or None without a keyring."""
-    if spec.keyring_path is None:
-        return None
-    keyring = Keyring(Path(spec.keyring_path))
-
-    def check(path: Path) -> Verified:
-        sealed = verify(path, keyring, spec.expected_digest(path))
-        return Verified(sealed.digest, {file.name: file.sha256 for file in sealed.files})
-
-    return check
 
 
 def _receipt(

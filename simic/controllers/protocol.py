@@ -42,7 +42,7 @@ class Verified(NamedTuple):
 
 
 Verify = Callable[[Path], Verified]
-"""Verifies a sealed directory and returns its seal, or raises IntegrityError."""
+"""Verifies a sealed directory and returns its seal; raises IntegrityError, or ConfigError without a keyring."""
 
 
 class ControllerContext(NamedTuple):
@@ -50,4 +50,4 @@ class ControllerContext(NamedTuple):
 
     spec: ControllerSpec
     hosts: Sequence[HostIdentity]
-    verify: Verify | None = None
+    verify: Verify

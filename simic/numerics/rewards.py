@@ -6,43 +6,63 @@ Shapes: any; all arrays broadcast against each other.
 
 from __future__ import annotations
 
+from typing import Protocol
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["basic_return", "basic_rewards"]
+__all__ = ["Prices", "basic_return", "basic_rewards"]
+
+
+class Prices(Protocol):
+    """The prices of family ``basic``; ``RewardConfig`` holds them."""
+
+    @property
+    def accuracy_scale(self) -> float:
+        """Return the points per unit of validation accuracy."""
+
+    @property
+    def rent(self) -> float:
+        """Return the points that ``rent_parameters`` parameters cost over a whole episode."""
+
+    @property
+    def rent_parameters(self) -> int:
+        """Return the number of parameters that ``rent`` is paid for."""
+
+    @property
+    def governor_penalty(self) -> float:
+        """Return the points that a panic costs."""
 
 
 def basic_rewards(
+    prices: Prices,
     *,
+    horizon: int,
     accuracy_before: ArrayLike,
     accuracy_after: ArrayLike,
     rent_parameters: ArrayLike,
     governor: ArrayLike,
-    accuracy_scale: float,
-    rent: float,
-    rent_parameters_scale: float,
-    horizon: int,
-    governor_penalty: float,
 ) -> NDArray[np.float64]:
-    """Return step rewards, float64: ``scale (after - before) - rent p / p_scale / horizon - penalty [panic]``.
+    """Return step rewards, float64: ``scale (after - before) - rent p / p_rent / horizon - penalty [panic]``.
 
-    Accuracies are shares in [0, 1]; ``accuracy_after`` of an episode's last step is that of the network to be
-    kept. ``rent_parameters`` counts the parameters of seeds alive or fossilised during the step, ``rent`` is what
-    ``rent_parameters_scale`` of them cost over ``horizon`` steps. ``governor`` is true where a panic ended the step.
+    Accuracies are shares in [0, 1]; ``accuracy_after`` of an episode's last step is that of the network to be kept.
+    ``rent_parameters`` counts the parameters p of seeds alive or fossilised during the step; p_rent, which is
+    ``prices.rent_parameters``, of them cost ``prices.rent`` over ``horizon`` steps. ``governor`` is true where a panic
+    ended the step.
 
     Raises:
-        ValueError: if an input is not finite; an unmeasured accuracy has no reward.
+        ValueError: if an input is not finite, as an unmeasured accuracy has no reward, or a divisor is not positive.
     """
-    if rent_parameters_scale <= 0 or horizon <= 0:
-        raise ValueError(f"rent_parameters_scale {rent_parameters_scale} and horizon {horizon} must be positive")
+    if prices.rent_parameters <= 0 or horizon <= 0:
+        raise ValueError(f"rent_parameters {prices.rent_parameters} and horizon {horizon} must be positive")
     before = np.asarray(accuracy_before, dtype=np.float64)
     after = np.asarray(accuracy_after, dtype=np.float64)
     parameters = np.asarray(rent_parameters, dtype=np.float64)
     panic = np.asarray(governor, dtype=np.bool_)
     rewards = (
-        accuracy_scale * (after - before)
-        - rent * parameters / rent_parameters_scale / horizon
-        - governor_penalty * panic
+        prices.accuracy_scale * (after - before)
+        - prices.rent * parameters / prices.rent_parameters / horizon
+        - prices.governor_penalty * panic
     )
     if not np.isfinite(rewards).all():
         raise ValueError("rewards must be finite: an accuracy or a parameter count is not a number")

@@ -1,19 +1,23 @@
-"""Rollouts: which consumers use a new policy first, and with which plan an update about a champion begins.
+"""Rollouts: which consumers use a new policy first, with which plan an update about a champion begins, and its verdict.
 
-Pure functions on signed updates. A consumer needs only the update and its own name to know whether it is within the
+Pure functions. A consumer needs only the update and its own name to know whether it is within the
 share, so consumers neither ask nor tell each other.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from simic.contracts.policy_update import PolicyUpdate, RolloutPlan
 from simic.contracts.results.receipts import PolicyVersion
+from simic.contracts.results.rollout import RolloutVerdict, SuccessRate
 from simic.contracts.settings.run import RolloutConfig
+from simic.numerics.intervals import binomial_interval
 
-__all__ = ["digest_for", "first_plan", "is_within"]
+__all__ = ["digest_for", "first_plan", "is_within", "success_rate", "verdict_of"]
+
+_CONFIDENCE = 0.95
 
 
 def is_within(update: PolicyUpdate, consumer: str) -> bool:
@@ -69,3 +73,26 @@ def first_plan(
         baseline=baseline.digest,
         baseline_version=baseline.version,
     )
+
+
+def success_rate(counts: Mapping[str, int]) -> SuccessRate:
+    """Return the counts of episodes, named as the fields of a ``SuccessRate``, with an exact interval of the share."""
+    if not counts["episodes"]:
+        return SuccessRate(**counts, confidence=_CONFIDENCE)
+    interval = binomial_interval(counts["succeeded"], counts["episodes"], _CONFIDENCE)
+    return SuccessRate(
+        **counts, share=interval.mean, lower=interval.lower, upper=interval.upper, confidence=_CONFIDENCE
+    )
+
+
+def verdict_of(rate: SuccessRate, plan: RolloutPlan) -> RolloutVerdict:
+    """Return what the evidence says; too little of it passes nothing."""
+    if rate.share is None or rate.lower is None or rate.upper is None:
+        return RolloutVerdict.INSUFFICIENT
+    is_enough = rate.episodes >= plan.min_episodes
+    if rate.upper < plan.min_success or (is_enough and rate.share < plan.min_success):
+        return RolloutVerdict.FAILING
+    if not is_enough:
+        return RolloutVerdict.INSUFFICIENT
+    least = binomial_interval(rate.succeeded, rate.episodes + rate.open, _CONFIDENCE).lower
+    return RolloutVerdict.PASSING if least >= plan.min_success else RolloutVerdict.UNDECIDED

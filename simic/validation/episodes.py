@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from dataclasses import dataclass, fields
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -14,37 +13,32 @@ from simic.contracts.actions import Head, Op
 from simic.contracts.batches import HEAD_INDEX, OP_INDEX, STAGE_INDEX, STAGES, Decisions, Masks, Observations, action_of
 from simic.contracts.controllers import ControllerSpec
 from simic.contracts.episode import EpisodeRecord, EpochRecord, SlotRecord
-from simic.contracts.errors import ConfigError, IllegalActionError
+from simic.contracts.errors import IllegalActionError
 from simic.contracts.lifecycle import SeedStage
 from simic.contracts.rewards import DEFAULT_FLAGS, FlagConfig, RewardConfig
 from simic.contracts.settings.run import WorldConfig
 from simic.contracts.state import HostIdentity
 from simic.controllers.factory import make
 from simic.controllers.learned_controller import LearnedController
-from simic.controllers.protocol import Controller, Verified
+from simic.controllers.protocol import Controller
 from simic.hosts.action_masks import check_actions
 from simic.hosts.host_sets import layers_of
 from simic.hosts.mixed_ensemble import ensemble_of
 from simic.hosts.rollout import Growing, Step, rollout
 from simic.numerics.rewards import basic_rewards
-from simic.trust.keys import Keyring
-from simic.trust.seal import verify
-
-if TYPE_CHECKING:
-    from simic.hosts.rollout import Step
 
 __all__ = [
     "Effort",
     "Episodes",
     "KeptSeed",
     "Reporter",
+    "Scores",
     "TrialJob",
     "chunked",
     "episode_record",
     "epoch_record",
     "illegal_rows",
     "join",
-    "make_controller",
     "returns_at",
     "run_episodes",
     "run_with",
@@ -118,8 +112,9 @@ class Effort(NamedTuple):
     """Gradients of a germinated seed on one batch."""
 
 
-class Episodes(NamedTuple):
-    """Finished episodes, one entry per host in the order of the job."""
+@dataclass(frozen=True)
+class Scores:
+    """What the steps of finished episodes tell, [N] each, in the order of their hosts."""
 
     returns: NDArray[np.float64]
     """Undiscounted returns in points."""
@@ -132,24 +127,29 @@ class Episodes(NamedTuple):
     rents: NDArray[np.float64]
     """Points of rent in the return."""
     panicked: NDArray[np.bool_]
-    illegal_actions: NDArray[np.int64]
-    """Illegal decisions, which were replaced by WAIT."""
-    kept: NDArray[np.object_]
-    """Per host a tuple of ``KeptSeed``, in the order of fossilisation."""
     validation_loss: NDArray[np.float64]
     """Loss of the committed network."""
-    flags: NDArray[np.int64]
-    """[N, 3]: steps after which a contribution was measured, those flagged as hacking, those flagged as ransomware."""
     test_returns: NDArray[np.float64]
     """Returns with the final test accuracy in place of the validation accuracy, so no choice by returns inflates them.
     """
+
+
+@dataclass(frozen=True)
+class Episodes(Scores):
+    """The scores of episodes, and what only their run knows."""
+
+    illegal_actions: NDArray[np.int64]
+    """[N]: illegal decisions, which were replaced by WAIT."""
+    kept: NDArray[np.object_]
+    """[N]: per host a tuple of ``KeptSeed``, in the order of fossilisation."""
+    flags: NDArray[np.int64]
+    """[N, 3]: steps after which a contribution was measured, those flagged as hacking, those flagged as ransomware."""
     effort: NDArray[np.int64]
     """[N, 6]: columns of ``Effort``."""
 
     def take(self, rows: NDArray[np.int64]) -> Episodes:
         """Return the episodes of ``rows``, in that order."""
-        columns: list[Any] = [column[rows] for column in self]
-        return Episodes(*columns)
+        return Episodes(**{name: column[rows] for name, column in vars(self).items()})
 
 
 def chunked(hosts: Sequence[HostIdentity], size: int) -> Iterator[NDArray[np.int64]]:
@@ -160,24 +160,7 @@ def chunked(hosts: Sequence[HostIdentity], size: int) -> Iterator[NDArray[np.int
 
 def run_episodes(job: TrialJob) -> Episodes:
     """Run all episodes of a job; illegal actions are counted and replaced by WAIT."""
-    return run_with(make_controller(job.spec, job.hosts), job)
-
-
-def make_controller(spec: ControllerSpec, hosts: Sequence[HostIdentity]) -> Controller:
-    """Build the controller of a spec; a policy is read only after its seal is verified with the spec's keyring.
-
-    Raises:
-        ConfigError: if a policy needs a keyring that the spec lacks.
-        IntegrityError: if the policy is not the one of ``policy_digest``, or Karn not that of ``karn_digest``.
-    """
-
-    def check(directory: Path) -> Verified:
-        if spec.keyring_path is None:
-            raise ConfigError(f"controller {spec.name!r} needs keyring_path: the keys its policy may be sealed with")
-        sealed = verify(directory, Keyring(Path(spec.keyring_path)), spec.expected_digest(directory))
-        return Verified(sealed.digest, {file.name: file.sha256 for file in sealed.files})
-
-    return make(spec, hosts, verify=check)
+    return run_with(make(job.spec, job.hosts), job)
 
 
 def run_with(controller: Controller, job: TrialJob) -> Episodes:
@@ -188,11 +171,15 @@ def run_with(controller: Controller, job: TrialJob) -> Episodes:
     steps, reported = efforts.watch(flags.watch(kept.watch(_steps(guarded, job)))), list[Step]()
     if job.reporter is not None:
         steps = _noted(steps, reported)
-    episodes = score(steps, len(job.hosts), job.world, job.reward)
+    scores = score(steps, len(job.hosts), job.world, job.reward)
     if job.reporter is not None:
         job.reporter(job.controller, controller, job.hosts, job.world, reported, guarded.illegal == 0)
-    return episodes._replace(
-        illegal_actions=guarded.illegal, kept=kept.seeds, flags=flags.counts, effort=efforts.of(episodes)
+    return Episodes(
+        **vars(scores),
+        illegal_actions=guarded.illegal,
+        kept=kept.seeds,
+        flags=flags.counts,
+        effort=efforts.of(scores.seed_epochs),
     )
 
 
@@ -237,8 +224,9 @@ class _KeptSeeds:
     """Notes the seeds that are fossilised while steps pass by."""
 
     def __init__(self, hosts: int) -> None:
-        self.seeds = _no_seeds(hosts)
+        self.seeds = np.empty(hosts, dtype=np.object_)
         """[N]: as ``Episodes.kept``."""
+        self.seeds[:] = [()] * hosts
 
     def watch(self, steps: Iterable[Step]) -> Iterator[Step]:
         """Yield the steps as they are."""
@@ -287,10 +275,10 @@ class _Efforts:
             self.probes += step.live * _probed(step)
             yield step
 
-    def of(self, episodes: Episodes) -> NDArray[np.int64]:
-        """Return ``Episodes.effort`` of the episodes that these steps were."""
+    def of(self, seed_epochs: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return ``Episodes.effort`` of the episodes that these steps were, with their ``seed_epochs`` [N]."""
         counted = (self.decisions, self.products, self.left_out, self.probes)
-        return np.stack(Effort(np.ones_like(self.decisions), episodes.seed_epochs, *counted), axis=1)
+        return np.stack(Effort(np.ones_like(self.decisions), seed_epochs, *counted), axis=1)
 
 
 def _kept_seed(step: Step, row: int) -> KeptSeed:
@@ -299,12 +287,6 @@ def _kept_seed(step: Step, row: int) -> KeptSeed:
     slot, number = map(int, str(outcome.seed_ids[row]).split("/"))
     alpha = float(step.after.slots["alpha"][step.after.slot_ptr[row] + slot])
     return KeptSeed(slot, number, str(outcome.blueprint_ids[row]), alpha)
-
-
-def _no_seeds(hosts: int) -> NDArray[np.object_]:
-    seeds = np.empty(hosts, dtype=np.object_)
-    seeds[:] = [()] * hosts
-    return seeds
 
 
 def illegal_rows(actions: NDArray[np.int16], masks: Masks, slot_ptr: NDArray[np.int64]) -> NDArray[np.bool_]:
@@ -326,7 +308,7 @@ def _is_legal(actions: NDArray[np.int16], masks: Masks, slot_ptr: NDArray[np.int
     return True
 
 
-def score(steps: Iterable[Step], hosts: int, world: WorldConfig, reward: RewardConfig) -> Episodes:
+def score(steps: Iterable[Step], hosts: int, world: WorldConfig, reward: RewardConfig) -> Scores:
     """Return the returns and final measurements of finished episodes."""
     returns = np.zeros(hosts)
     final = {name: np.full(hosts, np.nan) for name in ("validation_accuracy", "test_accuracy", "validation_loss")}
@@ -339,15 +321,12 @@ def score(steps: Iterable[Step], hosts: int, world: WorldConfig, reward: RewardC
         after = np.where(ended, outcome.committed_validation_accuracy, outcome.validation_accuracy_after)
         r_t = np.zeros(hosts)
         r_t[live] = basic_rewards(
+            reward,
+            horizon=world.horizon,
             accuracy_before=outcome.validation_accuracy_before[live],
             accuracy_after=after[live],
             rent_parameters=outcome.rent_parameters[live],
             governor=panic[live],
-            accuracy_scale=reward.accuracy_scale,
-            rent=reward.rent,
-            rent_parameters_scale=reward.rent_parameters,
-            horizon=world.horizon,
-            governor_penalty=reward.governor_penalty,
         )
         returns += r_t  # summed per step, so that the bits do not depend on the other hosts
         seed_epochs[live] += outcome.rent_parameters[live]
@@ -357,13 +336,15 @@ def score(steps: Iterable[Step], hosts: int, world: WorldConfig, reward: RewardC
         final["validation_loss"][ended] = outcome.validation_loss_after[ended]
         committed[ended] = outcome.committed_parameters[ended]
     rents = reward.rent * seed_epochs / reward.rent_parameters / world.horizon
-    return Episodes(
-        returns, final["validation_accuracy"], final["test_accuracy"], committed, seed_epochs, rents, panicked,
-        illegal_actions=np.zeros(hosts, dtype=np.int64), kept=_no_seeds(hosts),
-        validation_loss=final["validation_loss"], flags=np.zeros((hosts, 3), dtype=np.int64),
+    return Scores(
+        returns=returns,
+        **final,
+        committed_parameters=committed,
+        seed_epochs=seed_epochs,
+        rents=rents,
+        panicked=panicked,
         test_returns=returns + reward.accuracy_scale * (final["test_accuracy"] - final["validation_accuracy"]),
-        effort=np.zeros((hosts, len(Effort._fields)), dtype=np.int64),
-    )  # fmt: skip
+    )
 
 
 def _probed(step: Step) -> NDArray[np.int64]:
@@ -410,7 +391,8 @@ def returns_at(returns: ArrayLike, rents: ArrayLike, factor: float) -> NDArray[n
 
 def join(parts: Sequence[Episodes]) -> Episodes:
     """Concatenate the chunks of one controller."""
-    return Episodes(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
+    names = [field.name for field in fields(Episodes)]
+    return Episodes(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in names})
 
 
 def epoch_record(step: Step, row: int) -> EpochRecord:
@@ -434,9 +416,9 @@ def epoch_record(step: Step, row: int) -> EpochRecord:
 
 
 def episode_record(
-    steps: Sequence[Step], row: int, host: HostIdentity, controller: str, results: Episodes
+    steps: Sequence[Step], row: int, host: HostIdentity, controller: str, scores: Scores
 ) -> EpisodeRecord:
-    """Return the record of host ``row`` of a finished rollout; ``results`` are those of ``score``."""
+    """Return the record of host ``row`` of a finished rollout, whose steps have these ``scores``."""
     own = [step for step in steps if step.live[row]]
     first = own[0].observations.system
     return EpisodeRecord(
@@ -445,10 +427,10 @@ def episode_record(
         horizon=first["horizon"][row],
         start_accuracy=first["validation_accuracy"][row],
         epochs=[epoch_record(step, row) for step in own],
-        committed_accuracy=results.validation_accuracy[row],
-        test_accuracy=results.test_accuracy[row],
-        committed_parameters=results.committed_parameters[row],
-        return_points=results.returns[row],
+        committed_accuracy=scores.validation_accuracy[row],
+        test_accuracy=scores.test_accuracy[row],
+        committed_parameters=scores.committed_parameters[row],
+        return_points=scores.returns[row],
     )
 
 

@@ -13,7 +13,7 @@ from simic.hosts.host_sets import host_set
 from simic.validation.baselines.plan_book import book_use
 from simic.validation.criterion import REPORTS
 from simic.validation.report import JudgingRun, comparison_specs, held_out_hosts, learned_spec
-from simic.validation.trials import run_trials
+from simic.validation.trials import TrialSettings, run_trials
 
 __all__ = ["further_config", "further_sets", "further_specs", "try_further"]
 
@@ -63,13 +63,10 @@ def try_further(training: TrainingReport, config: RunConfig, run: JudgingRun) ->
     return run_trials(
         specs,
         held_out_hosts(run.ordinal, config.world, config.trial, min_episodes=0),
-        config.world,
-        config.trial,
-        config.curate.reward.basic,
+        TrialSettings.of(config),
         provenance=run.provenance,
         clock=run.clock,
         on_done=run.on_done,
         book=book_use(COMPARISON_CONTROLLERS, book, config.world, config.curate.reward.basic),
         reporter=run.reporter,
-        flags=config.curate.flags,
     )

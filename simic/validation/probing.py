@@ -22,10 +22,11 @@ from simic.contracts.results.gate import Criterion, Probe
 from simic.contracts.results.karn import KarnReport, Trained
 from simic.contracts.settings.run import GateConfig
 from simic.contracts.state import HostIdentity
+from simic.controllers.factory import make
 from simic.controllers.learned_controller import LearnedController
 from simic.hosts.rollout import Step
 from simic.validation.criterion import Case, line
-from simic.validation.episodes import illegal_rows, make_controller
+from simic.validation.episodes import illegal_rows
 
 __all__ = ["States", "Subject", "counted", "decision_bytes", "faulty", "judged", "live_states", "states_of"]
 
@@ -83,7 +84,7 @@ class Subject(NamedTuple):
         Raises:
             ContractError: if it is no policy with weights.
         """
-        made = make_controller(self.spec.model_copy(update={"is_decisive": is_decisive}), self.hosts)
+        made = make(self.spec.model_copy(update={"is_decisive": is_decisive}), self.hosts)
         if not isinstance(made, LearnedController):
             raise ContractError(f"expected a policy with weights as the candidate, found controller {made.name!r}")
         return made

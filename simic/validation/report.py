@@ -21,6 +21,7 @@ from simic.contracts.results.trials import Estimate, TrialReport
 from simic.contracts.settings.run import RunConfig, TrialConfig, WorldConfig
 from simic.contracts.splits import Split
 from simic.contracts.state import HostIdentity
+from simic.controllers.factory import make
 from simic.hosts.host_sets import draw_keys, host_set, identify
 from simic.hosts.rollout import Step
 from simic.runtime.clock import Clock
@@ -36,14 +37,14 @@ from simic.validation.baselines.plan_book import (
     spec_without_book,
     without_book,
 )
-from simic.validation.episodes import Episodes, Reporter, TrialJob, episode_record, make_controller, score, steps_of
+from simic.validation.episodes import Episodes, Reporter, TrialJob, episode_record, score, steps_of
 from simic.validation.judging_keys import first_key, require_own_keys
 from simic.validation.plots import learning_curves, paired_differences
 from simic.validation.probing import Subject, live_states
 from simic.validation.promotion_gate import measured
 from simic.validation.table import families_in_order
 from simic.validation.timeline import action_timeline
-from simic.validation.trials import paired_estimate, run_trials, trial_seed
+from simic.validation.trials import TrialSettings, paired_estimate, run_trials, trial_seed
 
 __all__ = [
     "JudgingRun",
@@ -195,15 +196,12 @@ def _judged(
     trials = run_trials(
         specs,
         held_out_hosts(run.ordinal, config.world, config.trial, config.gate.min_episodes),
-        config.world,
-        config.trial,
-        config.curate.reward.basic,
+        TrialSettings.of(config),
         provenance=provenance,
         clock=run.clock,
         on_done=run.on_done,
         book=book,
         reporter=run.reporter,
-        flags=config.curate.flags,
     )
     grown = _replay_episodes(specs[CANDIDATE], trials, config, provenance)
     states = live_states(grown.steps)
@@ -262,7 +260,7 @@ def _replay_episodes(
     rows = [trials.families.index(family) for family in families_in_order(trials.set, trials.families)]
     hosts = identify(trials.set, [trials.host_keys[row] for row in rows])
     job = TrialJob(CANDIDATE, candidate, hosts, config.world, config.curate.reward.basic, trial_seed(provenance))
-    steps = list(steps_of(make_controller(candidate, hosts), job))
+    steps = list(steps_of(make(candidate, hosts), job))
     results = score(steps, len(hosts), job.world, job.reward)
     before = next(trial.returns for trial in trials.controllers if trial.controller == CANDIDATE)
     records = [episode_record(steps, row, host, CANDIDATE, results) for row, host in enumerate(hosts)]

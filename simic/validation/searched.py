@@ -18,10 +18,11 @@ from simic.contracts.names import WAIT
 from simic.contracts.settings.run import WorldConfig
 from simic.contracts.state import HostIdentity
 from simic.controllers.branching import Action, BranchingController, candidate_actions, may_branch
+from simic.controllers.factory import make
 from simic.controllers.protocol import Controller
 from simic.hosts.rollout import Step
 from simic.validation.baselines.candidates import single_seeds_of
-from simic.validation.episodes import Episodes, TrialJob, join, make_controller, run_episodes, run_with
+from simic.validation.episodes import Episodes, TrialJob, join, run_episodes, run_with
 
 __all__ = ["grow"]
 
@@ -56,7 +57,7 @@ def _simulate(job: TrialJob) -> Episodes:
     for start in range(0, len(branches), job.world.chunk):
         of, steps, actions = zip(*branches[start : start + job.world.chunk], strict=True)
         hosts = tuple(job.hosts[row] for row in of)
-        controller = BranchingController(make_controller(_COMPLETE, hosts), steps, actions)
+        controller = BranchingController(make(_COMPLETE, hosts), steps, actions)
         tried.append(run_with(controller, replace(job, spec=_COMPLETE, hosts=hosts)))
         rows.append(np.array(of))
     return _best(join(tried), np.concatenate(rows))
@@ -102,4 +103,4 @@ def _best(tried: Episodes, rows: NDArray[np.int64]) -> Episodes:
     chosen = order[np.searchsorted(rows[order], np.arange(rows.max() + 1))]
     effort = np.zeros_like(tried.effort[chosen])
     np.add.at(effort, rows, tried.effort)
-    return tried.take(chosen)._replace(effort=effort)
+    return replace(tried.take(chosen), effort=effort)

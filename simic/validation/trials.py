@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, Literal, NamedTuple
 
@@ -15,7 +16,7 @@ from simic.contracts.names import BLIND, CANDIDATE, WAIT
 from simic.contracts.results.receipts import Provenance
 from simic.contracts.results.trials import ControllerTrial, Estimate, FamilyTrial, RentTrial, StaticTrial, TrialReport
 from simic.contracts.rewards import DEFAULT_FLAGS, FlagConfig, RewardConfig
-from simic.contracts.settings.run import TrialConfig, WorldConfig
+from simic.contracts.settings.run import RunConfig, TrialConfig, WorldConfig
 from simic.contracts.state import HostIdentity
 from simic.numerics.intervals import Interval, crossed_ratio, crossed_student, groups_of, paired_bootstrap
 from simic.runtime.clock import Clock
@@ -32,6 +33,7 @@ from simic.validation.table import Table, controller_rank, render_families, rend
 __all__ = [
     "FEW",
     "Table",
+    "TrialSettings",
     "crossed_estimate",
     "estimate_of",
     "grow_all",
@@ -88,12 +90,25 @@ OnDone = Callable[[Episodes], None]
 OnStatic = Callable[[int], None]
 
 
+class TrialSettings(NamedTuple):
+    """What trials read of the settings of a run."""
+
+    world: WorldConfig
+    trial: TrialConfig
+    reward: RewardConfig
+    flags: FlagConfig = DEFAULT_FLAGS
+    """Thresholds of the flags of a step."""
+
+    @classmethod
+    def of(cls, config: RunConfig) -> TrialSettings:
+        """Return those of a run; its family of rewards is judged by the basic prices."""
+        return cls(config.world, config.trial, config.curate.reward.basic, config.curate.flags)
+
+
 def run_trials(
     specs: Mapping[str, ControllerSpec],
     hosts: Sequence[HostIdentity],
-    world: WorldConfig,
-    config: TrialConfig,
-    reward: RewardConfig,
+    settings: TrialSettings,
     *,
     provenance: Provenance,
     clock: Clock,
@@ -102,18 +117,16 @@ def run_trials(
     rent_factors: Sequence[float] = (),
     on_static: OnStatic | None = None,
     reporter: Reporter | None = None,
-    flags: FlagConfig = DEFAULT_FLAGS,
 ) -> TrialReport:
     """Grow ``hosts`` under every controller of ``specs`` (row name -> spec) and under ``wait``, paired by host.
 
     ``on_done`` receives each finished chunk. ``book`` is what the report says about the plan book. The same episodes
     are also judged at ``rent_factors`` times the rent. With ``on_static`` the final networks of every controller but
     ``wait`` and the arms that search are also trained from the start; it receives the number of hosts of each finished
-    chunk.
-    ``reporter`` takes the episodes of every controller, if they are to land. ``flags`` holds the thresholds of the
-    flags of a step.
+    chunk. ``reporter`` takes the episodes of every controller, if they are to land.
     """
     started_at = clock()
+    world, config, reward, flags = settings
     keys = [host.key for host in hosts]
     if len(hosts) < 2 or len(set(keys)) != len(keys):
         raise ConfigError(
@@ -243,7 +256,7 @@ def _trial(
     if name != WAIT:
         by_test = paired_estimate(ours.test_returns, wait.test_returns, rule.config, rule.seed, families)
     if is_searched:
-        ours, wait = (episodes._replace(returns=episodes.test_returns) for episodes in (ours, wait))
+        ours, wait = (replace(episodes, returns=episodes.test_returns) for episodes in (ours, wait))
     compared = None if name == WAIT else wait
     measured, hacking, ransomware = ours.flags.sum(axis=0).tolist()
     return ControllerTrial(

@@ -188,12 +188,13 @@ def test_a_step_is_rewarded_for_itself_alone(walk: list[dict[str, Any]], reward:
 def test_basic_is_what_trials_count(walk: list[dict[str, Any]]) -> None:
     """M5: one price list; any family's ``basic`` prices an episode like the family basic."""
     twin = basic_rewards(
+        RewardConfig(),
+        horizon=HORIZON,
         accuracy_before=[row["accuracy_before"] for row in walk],
         accuracy_after=[row["accuracy_after"] for row in walk],
         rent_parameters=[row["rent_parameters"] for row in walk],
         governor=[row["has_governor"] for row in walk],
-        accuracy_scale=100.0, rent=3.0, rent_parameters_scale=1640, horizon=HORIZON, governor_penalty=10.0,
-    )  # fmt: skip
+    )
     for family in FAMILIES.values():
         found = [row["reward"] for row in priced(family().basic, rows=walk)]
         assert found == pytest.approx(twin.tolist(), rel=0, abs=1e-9)

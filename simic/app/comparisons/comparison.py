@@ -8,7 +8,7 @@ from itertools import combinations
 from simic.app.container import Container
 from simic.app.evidence.judging_experience import reporter_of_comparison
 from simic.app.names.trial_controllers import SelectedControllers, select_controllers
-from simic.app.training import run_trials
+from simic.app.training import try_controllers
 from simic.contracts.errors import ConfigError
 from simic.contracts.results.comparison import Comparison, SequentialStop, Verdict
 from simic.contracts.splits import Split
@@ -30,7 +30,7 @@ def compare(container: Container, arms: Sequence[str], host_keys: Sequence[int] 
     if host_keys is not None and len(host_keys) < 2:
         raise ConfigError(f"a comparison needs 2 or more hosts, found {len(host_keys)}; give more --host-keys")
     labels = list(_selected(container, arms).specs)
-    report = run_trials(container, arms, host_keys, split, may_land=True)
+    report = try_controllers(container, arms, host_keys, split, may_land=True)
     return Comparison(pairs=compare_pairs(report, list(combinations(labels, 2)), container.config.trial), trials=report)
 
 

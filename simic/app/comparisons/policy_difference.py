@@ -22,6 +22,7 @@ from simic.contracts.results.policy_difference import GrownPair, PolicyDifferenc
 from simic.contracts.results.receipts import SnapshotManifest
 from simic.contracts.splits import Split
 from simic.contracts.state import HostIdentity
+from simic.controllers.factory import make
 from simic.controllers.logged_states import TargetActions
 from simic.hosts.counterfactual import PLAYERS_MAX
 from simic.hosts.ensemble import Ensemble
@@ -32,7 +33,7 @@ from simic.runtime.seeds import derive
 from simic.snapshots.manifest import Verify, read_manifest
 from simic.validation.attribution import attribution_record
 from simic.validation.difference_page import draw, write_page
-from simic.validation.episodes import TrialJob, episode_record, make_controller, score, steps_of
+from simic.validation.episodes import TrialJob, episode_record, score, steps_of
 from simic.validation.policy_difference import CONFIDENCE, Places, summarise
 from simic.validation.trials import trial_seed
 
@@ -188,7 +189,7 @@ def _grown(container: Container, name: str, spec: ControllerSpec, host: HostIden
     config, seed = container.config, trial_seed(container.provenance)
     job = TrialJob(name, spec, (host,), config.world, config.curate.reward.basic, seed)
     ensemble = Ensemble([host], config.world)
-    steps = list(steps_of(make_controller(spec, [host]), job, ensemble))
+    steps = list(steps_of(make(spec, [host]), job, ensemble))
     episode = episode_record(steps, 0, host, name, score(steps, 1, job.world, job.reward))
     slots = episode.epochs[-1].slots
     if sum(slot.alpha > 0.0 for slot in slots) > PLAYERS_MAX:

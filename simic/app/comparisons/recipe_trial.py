@@ -46,7 +46,7 @@ from simic.validation.further import further_config, further_sets, further_specs
 from simic.validation.judging_keys import KEY_STARTS
 from simic.validation.recipes import Judging, compare_recipes, least_p, pairs_of
 from simic.validation.report import comparison_specs
-from simic.validation.trials import run_trials
+from simic.validation.trials import TrialSettings, run_trials
 
 __all__ = ["RecipeRequest", "compare"]
 
@@ -216,14 +216,11 @@ class _RecipeTrial:
             return run_trials(
                 specs,
                 self._hosts,
-                config.world,
-                config.trial,
-                config.curate.reward.basic,
+                TrialSettings.of(config),
                 provenance=container.provenance,
                 clock=container.clock,
                 on_done=lambda episodes: advance(len(episodes.returns)),
                 reporter=reporter,
-                flags=config.curate.flags,
             )
 
     def _arm(self, recipe: Recipe, trained: Sequence[Trained], report: TrialReport) -> RecipeArm:

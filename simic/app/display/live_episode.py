@@ -13,6 +13,7 @@ from simic.contracts.feature_ranges import OutOfRange
 from simic.contracts.names import CHAMPION, HEURISTIC, WAIT
 from simic.contracts.splits import Split, split_of
 from simic.contracts.state import HostIdentity
+from simic.controllers.factory import make
 from simic.controllers.learned_controller import LearnedController
 from simic.controllers.protocol import Controller
 from simic.hosts.ensemble import Ensemble
@@ -20,7 +21,7 @@ from simic.hosts.host_sets import draw_keys, identify
 from simic.hosts.mixed_ensemble import ensemble_of
 from simic.hosts.rollout import Step, rollout
 from simic.validation.attribution import attribution_record
-from simic.validation.episodes import episode_record, epoch_record, make_controller, score
+from simic.validation.episodes import episode_record, epoch_record, score
 from simic.validation.timeline import action_timeline
 from simic.validation.trials import trial_seed
 
@@ -46,11 +47,11 @@ class LiveEpisode:
         self.split: Split = split_of(world.set, self.host.key)
         self.horizon: int = world.horizon
         spec = spec_in_set(container, asked)
-        self._actor = make_controller(spec, [self.host])
+        self._actor = make(spec, [self.host])
         self.controller: str = _display_name(container, asked, spec)
         self._steps: list[Step] = []
         self._ensemble: Ensemble | None = None
-        idle = make_controller(ControllerSpec(name=WAIT), [self.host])
+        idle = make(ControllerSpec(name=WAIT), [self.host])
         self.wait: EpisodeRecord = self._record(list(self._grow(idle, Ensemble([self.host], world))), WAIT)
 
     def epochs(self) -> Iterator[EpochRecord]:
@@ -131,7 +132,7 @@ def draw_collection(
     for host in identify(container.config.world.set, host_keys):
         first.setdefault(host.family, host)
     hosts = list(first.values())
-    actor = make_controller(spec, hosts)
+    actor = make(spec, hosts)
     name = _display_name(container, name, spec)
     steps = list(rollout(ensemble_of(hosts, container.config.world), actor.decide, container.seed))
     results = score(steps, len(hosts), container.config.world, container.config.curate.reward.basic)

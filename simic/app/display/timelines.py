@@ -10,6 +10,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from simic.catalogue.own_queries import own_query
 from simic.catalogue.query_process import ask
 from simic.contracts.episode import EpisodeRecord, EpochRecord
 from simic.contracts.errors import ConfigError, ContractError
@@ -31,33 +32,6 @@ _SHARED: Mapping[str, Callable[[Mapping[str, Any]], object]] = {
     "the number of slots": lambda report: len(report["state"]["slots"]),
 }
 """What all reports of an episode have in common and a record says once."""
-_STATE = ("horizon", "validation_accuracy", "validation_loss", "committed_validation_accuracy", "train_loss")
-"""Fields of a state that a record has too; the rest, above all the graph, can take a megabyte."""
-
-
-def _pack(state: str) -> str:
-    """Return the SQL of the state in column ``state`` without the fields that no record has."""
-    fields = [f"'{name}': {state}.{name}" for name in _STATE]
-    slot = ", ".join(f"'{name}': slot.{name}" for name in _SHOWN)
-    fields.append(f"'slots': list_transform({state}.slots, lambda slot: {{{slot}}})")
-    return f"if({state} IS NULL, NULL, {{{', '.join(fields)}}}) AS {state}"
-
-
-# Every report of an episode has a step below its horizon, so a whole episode is never cut off by the limit.
-_QUERY = f"""
-WITH chosen AS (
-    SELECT max_by(run_id, issued_at) AS run_id
-    FROM reports
-    WHERE starts_with(run_id, '%s') AND (terminated OR truncated)
-)
-SELECT
-    run_id, step, terminated OR truncated AS has_end, host, controller, action, metrics, governor, mitigation,
-    {_pack("state")}, {_pack("final_state")}
-FROM reports
-WHERE run_id = (SELECT run_id FROM chosen)
-ORDER BY step, report_id
-LIMIT (SELECT max(state.horizon) + 1 FROM reports WHERE run_id = (SELECT run_id FROM chosen))
-"""  # noqa: S608 - names of the contract; the run is checked to be hexadecimal
 
 
 def check_plot(path: Path) -> None:
@@ -87,7 +61,7 @@ def draw_reported(container: Container, run: str, path: Path) -> EpisodeRecord:
         raise ConfigError(f"RUN: expected at most 32 hexadecimal digits, found {run!r}")
     from simic.validation.timeline import action_timeline  # loads matplotlib
 
-    with closing(ask(container.home, _QUERY % run)) as rows:
+    with closing(ask(container.home, own_query("reported_episode"), parameters={"run": run})) as rows:
         reports = list(_joined(rows))
     if not reports:
         named = f"whose run_id begins with {run!r} " if run else ""
@@ -135,15 +109,12 @@ def _record(reports: Sequence[Mapping[str, Any]], container: Container) -> Episo
     committed = last["final_state"]["committed_validation_accuracy"]
     accuracies = [epoch["validation_accuracy_after"] for epoch in metrics]
     rewards = basic_rewards(
+        reward,
+        horizon=first["state"]["horizon"],
         accuracy_before=[epoch["validation_accuracy_before"] for epoch in metrics],
         accuracy_after=[*accuracies[:-1], accuracies[-1] if committed is None else committed],
         rent_parameters=[epoch["rent_parameters"] for epoch in metrics],
         governor=[report["governor"] is not None for report in reports],
-        accuracy_scale=reward.accuracy_scale,
-        rent=reward.rent,
-        rent_parameters_scale=reward.rent_parameters,
-        horizon=first["state"]["horizon"],
-        governor_penalty=reward.governor_penalty,
     )
     return EpisodeRecord(
         host=HostIdentity.model_validate(first["host"]),

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from simic.app.artifacts import resolve_snapshot
 from simic.app.container import Container
-from simic.app.evidence.held_out import TOO_FEW, cut_off_shares, in_groups, undrawn
 from simic.app.names.blueprint_vocabulary import vocabulary
 from simic.app.names.trial_controllers import spec_in_set
 from simic.contracts.controllers import ControllerSpec
@@ -24,6 +23,7 @@ from simic.contracts.results.off_policy import LowerBound, OffPolicyReport
 from simic.contracts.results.receipts import SnapshotManifest, TrainingReport
 from simic.contracts.splits import Split
 from simic.contracts.state import HostIdentity
+from simic.controllers.factory import make
 from simic.controllers.learned_controller import LearnedController
 from simic.controllers.logged_states import TargetActions, actions_of_policy, actions_of_rules
 from simic.learning.fitted_evaluation import fit_values
@@ -34,7 +34,7 @@ from simic.runtime.seeds import derive
 from simic.snapshots.index import find_folder
 from simic.snapshots.manifest import Verify, read_manifest
 from simic.validation.baselines.plan_book import PLAN_CONTROLLERS
-from simic.validation.episodes import make_controller
+from simic.validation.held_out import TOO_FEW, cut_off_shares, in_groups, undrawn
 from simic.validation.off_policy import CONFIDENCE, Group, is_sufficient, judge, lower_bounds, no_judgement
 
 __all__ = ["EvaluationChoice", "actions_in_log", "evaluate", "hosts_of", "weighted"]
@@ -294,7 +294,7 @@ def actions_in_log(
     """
     batch, actions = log.batch, log.batch.steps.actions.long().numpy()
     sequences = batch.sequences
-    controller = make_controller(spec, hosts_of(log))
+    controller = make(spec, hosts_of(log))
     if isinstance(controller, LearnedController):
         seed = derive(container.seed, "evaluate", "actions")
         return actions_of_policy(

@@ -12,7 +12,6 @@ import numpy as np
 from simic.app.artifacts import resolve_snapshot
 from simic.app.container import Container
 from simic.app.evidence.evaluation import actions_in_log, hosts_of, weighted
-from simic.app.evidence.held_out import HeldOut, held_out_episodes
 from simic.app.evidence.judging_experience import reporter_of_judgement
 from simic.app.names.blueprint_vocabulary import vocabulary
 from simic.app.names.host_set_names import is_set
@@ -34,6 +33,7 @@ from simic.snapshots.index import find_folder
 from simic.snapshots.manifest import Verify, read_manifest
 from simic.trust.canonical import digest_of
 from simic.validation.gate_bounds import judgement_text
+from simic.validation.held_out import HeldOut, held_out_episodes
 from simic.validation.log_evidence import LogUse, log_evidence
 from simic.validation.log_report import LoggedCase, validate_from_log
 from simic.validation.off_policy import LEAST_HOSTS

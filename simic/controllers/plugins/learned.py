@@ -23,15 +23,13 @@ def make(context: ControllerContext) -> Controller:
     A Karn that the spec names is loaded in the same way, and consulted.
 
     Raises:
-        ConfigError: if the spec has no ``policy_path`` or the context no verifier.
+        ConfigError: if the spec has no ``policy_path`` or no ``keyring_path``.
         IntegrityError: if the seal or a file does not match.
         ContractError: if the files are not a policy of this code, or Karn does not fit the policy.
     """
     spec = context.spec
     if spec.policy_path is None:
         raise ConfigError("controller 'learned' needs policy_path: a sealed policy directory")
-    if context.verify is None:
-        raise ConfigError("controller 'learned' needs a verifier: no policy is loaded before its seal was checked")
     # Only this controller needs torch, and help must list it without torch.
     from simic.controllers.learned_controller import LearnedController
     from simic.controllers.policy_files import load_policy

@@ -22,10 +22,11 @@ from simic.contracts.rewards import RewardConfig
 from simic.contracts.settings.run import TrialConfig, WorldConfig
 from simic.contracts.splits import Split
 from simic.contracts.state import HostIdentity
+from simic.controllers.factory import make
 from simic.hosts.host_sets import draw_keys, host_set, identify
 from simic.runtime.process_pool import run_jobs, worker_count
 from simic.runtime.progress import Progress
-from simic.validation.episodes import Episodes, TrialJob, join, make_controller, run_with
+from simic.validation.episodes import Episodes, TrialJob, join, run_with
 from simic.validation.trials import paired_estimate
 
 __all__ = ["NO_GROWTH", "EpisodeRunner", "Rung", "Scores", "halve", "pairs_of"]
@@ -112,9 +113,7 @@ class _Mixed:
     def __init__(self, job: _Job) -> None:
         which, hosts = np.array(job.which), job.trial.hosts
         own = {index: np.flatnonzero(which == index) for index in sorted(set(job.which))}
-        self._parts = [
-            (rows, make_controller(job.specs[index], [hosts[row] for row in rows])) for index, rows in own.items()
-        ]
+        self._parts = [(rows, make(job.specs[index], [hosts[row] for row in rows])) for index, rows in own.items()]
 
     def decide(self, observations: Observations, masks: Masks, uniforms: NDArray[Any]) -> Decisions:
         """Return one action per host, decided by its controller."""

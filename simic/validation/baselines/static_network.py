@@ -140,18 +140,14 @@ def _rival(
     validation, test, epochs = (readings[name][row] for name in _READINGS)
     trained = epochs.astype(np.int64)
     panicked = (stopped_in > 0) & (stopped_in <= np.array(job.epochs[row]))
-    price = job.reward
     returns = basic_rewards(
+        job.reward,
+        horizon=job.world.horizon,
         # Measured in single precision, as in the outcomes of an ensemble.
         accuracy_before=begun.astype(np.float32),
         accuracy_after=validation.astype(np.float32),
         rent_parameters=parameters * trained,
         governor=panicked,
-        accuracy_scale=price.accuracy_scale,
-        rent=price.rent,
-        rent_parameters_scale=price.rent_parameters,
-        horizon=job.world.horizon,
-        governor_penalty=price.governor_penalty,
     )
     return Rival(returns, validation, test, trained, panicked)
 

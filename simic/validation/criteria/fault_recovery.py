@@ -10,9 +10,9 @@ from simic.contracts.controllers import ControllerSpec
 from simic.contracts.errors import TransientError
 from simic.contracts.results.gate import Criterion, Probe
 from simic.contracts.state import HostIdentity
+from simic.controllers.factory import make
 from simic.validation.criterion import Case
 from simic.validation.disturbances import CASES, Decider, Job, failures
-from simic.validation.episodes import make_controller
 from simic.validation.probing import States, Subject, decision_bytes, judged, states_of
 
 __all__ = ["NAME", "ORDER", "SUMMARY", "judge", "load", "measure"]
@@ -26,7 +26,7 @@ ORDER = 575
 
 def load(spec: ControllerSpec, place: str, hosts: tuple[HostIdentity, ...], states: States, folder: Path) -> Decider:
     """Verify and load the candidate of a folder; ``place`` is the field of the spec that names it."""
-    policy = make_controller(spec.model_copy(update={place: str(folder)}), hosts)
+    policy = make(spec.model_copy(update={place: str(folder)}), hosts)
     return lambda: decision_bytes(policy.decide(*states)).tobytes()
 
 

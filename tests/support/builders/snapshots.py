@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 from simic.contracts.field_report import FieldReport
 from simic.contracts.file_digest import FileDigest
 from simic.contracts.results.receipts import SnapshotManifest
+from simic.contracts.rewards import RewardConfig
 from simic.contracts.splits import Split, split_of
 from simic.numerics.rewards import basic_rewards
 from simic.snapshots.manifest import Verify, describe_files, read_manifest, snapshot_digest
@@ -159,14 +160,11 @@ def _row(report: FieldReport, split: str | None) -> dict[str, Any]:
 
 def _reward(metrics: Mapping[str, Any], horizon: int, governor: bool) -> float:
     rewards = basic_rewards(
+        RewardConfig(),
+        horizon=horizon,
         accuracy_before=metrics["validation_accuracy_before"],
         accuracy_after=metrics["validation_accuracy_after"],
         rent_parameters=metrics["rent_parameters"],
         governor=governor,
-        accuracy_scale=100.0,
-        rent=3.0,
-        rent_parameters_scale=1640.0,
-        horizon=horizon,
-        governor_penalty=10.0,
     )
     return float(rewards)

@@ -71,7 +71,7 @@ def test_a_watched_host_ends_as_it_does_in_trials(app: Container, name: str) -> 
     watch = LiveEpisode(app, name, 15)
     seen = list(watch.epochs())
     report = watch.report()
-    trial = {row.controller: row for row in training.run_trials(app, [name], [15, 21]).controllers}
+    trial = {row.controller: row for row in training.try_controllers(app, [name], [15, 21]).controllers}
     assert report.episode.return_points == trial[name].returns[0]
     assert report.episode.test_accuracy == trial[name].test_accuracies[0]
     assert report.wait.return_points == trial["wait"].returns[0]

@@ -245,11 +245,11 @@ def test_an_outdated_book_is_refused_before_a_host_is_grown(app: Container, monk
     monkeypatch.setattr("simic.validation.trials.run_trials", grow)
     for name in ("heuristic", "blind", "symptom", "oracle", "expert"):
         with pytest.raises(ConfigError, match="simic plans search --set benchmark"):
-            training.run_trials(app, ["random", name], [0, 1])
+            training.try_controllers(app, ["random", name], [0, 1])
     with pytest.raises(ConfigError, match="simic plans search --set benchmark"):
         plan_books.check_baselines(app)
     with pytest.raises(AssertionError, match="hosts were grown"):
-        training.run_trials(app, ["random"], [0, 1])
+        training.try_controllers(app, ["random"], [0, 1])
 
 
 @pytest.mark.usefixtures("_outdated")
@@ -399,7 +399,7 @@ def test_lf61_trials_take_hosts_of_the_split_that_is_asked_for(
 
     monkeypatch.setattr("simic.validation.trials.run_trials", grow)
     with pytest.raises(AssertionError, match="hosts were grown"):
-        training.run_trials(app, ["random"], split=split)
+        training.try_controllers(app, ["random"], split=split)
     assert len(seen) == 5 * app.config.trial.hosts_per_family
     assert {split_of("benchmark", host.key) for host in seen} == {split}
 
@@ -416,7 +416,7 @@ def test_lf63_trials_of_another_number_take_other_hosts_and_of_the_same_number_t
     monkeypatch.setattr("simic.validation.trials.run_trials", grow)
     for draw in (0, 1, 2, 1):
         with pytest.raises(AssertionError, match="hosts were grown"):
-            training.run_trials(app, ["random"], draw=draw)
+            training.try_controllers(app, ["random"], draw=draw)
     assert seen[1] == seen[3]
     assert len({host.key for one in seen[:3] for host in one}) == 3 * len(seen[0]), "no host is in two draws"
     assert {split_of("benchmark", host.key) for one in seen for host in one} == {Split.TEST}

@@ -257,6 +257,6 @@ def test_a_tampered_policy_never_acts(tmp_path: Path) -> None:
     (policy / "weights.safetensors").write_bytes(bytes(weights))
     with pytest.raises(IntegrityError):
         run(tmp_path / "bus", "learned", policy_path=str(policy), keyring_path=str(keys))
-    with pytest.raises(ConfigError, match="verifier"):
+    with pytest.raises(ConfigError, match="keyring_path"):
         run(tmp_path / "bus", "learned", policy_path=str(policy))
     assert SpoolBus(tmp_path / "bus").pending(FIELD_REPORTS) == 0

@@ -21,7 +21,7 @@ from simic.controllers.protocol import Controller
 from simic.hosts.ensemble import Ensemble
 from simic.hosts.host_sets import draw_keys, identify
 from simic.hosts.rollout import Decide, rollout
-from simic.validation.episodes import Episodes, score
+from simic.validation.episodes import Scores, score
 
 WORLD = WorldConfig()
 CERTAIN = 60.0
@@ -70,7 +70,7 @@ def test_l5_the_expert_keeps_its_return_under_the_shipped_exploration() -> None:
     hosts = identify("benchmark", draw_keys("benchmark", Split.TRAIN, 200, 50_000))
     expert = make(ControllerSpec(name="expert"), hosts)
 
-    def grown(decide: Decide) -> Episodes:
+    def grown(decide: Decide) -> Scores:
         return score(rollout(Ensemble(hosts, WORLD), decide, seed=3), len(hosts), WORLD, RewardConfig())
 
     nothing, pure, certain, shipped, harsh = map(

@@ -30,7 +30,7 @@ def test_an_unknown_name_is_met_with_the_nearest() -> None:
 def test_learned_is_never_made_without_a_checked_seal(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="needs policy_path"):
         make(ControllerSpec(name="learned"), [])
-    with pytest.raises(ConfigError, match="needs a verifier"):
+    with pytest.raises(ConfigError, match="needs keyring_path"):
         make(ControllerSpec(name="learned", policy_path=str(tmp_path)), [])
 
 

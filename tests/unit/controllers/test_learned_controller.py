@@ -19,12 +19,12 @@ from simic.contracts.errors import IntegrityError
 from simic.contracts.settings.network import NetworkConfig
 from simic.contracts.state import HardwareContext, SystemState
 from simic.controllers import heads
-from simic.controllers.factory import make
 from simic.controllers.features import encode
 from simic.controllers.learned_controller import LearnedController
 from simic.controllers.network import NetworkShape, PolicyNetwork, fit_normaliser
+from simic.controllers.plugins.learned import make
 from simic.controllers.policy_files import LoadedPolicy, describe, save_policy
-from simic.controllers.protocol import Verified
+from simic.controllers.protocol import ControllerContext, Verified
 
 CONFIG = NetworkConfig(hidden=16, layers=2, exploration=0.03)
 BLUEPRINT = HEAD_INDEX[Head.BLUEPRINT]
@@ -104,7 +104,11 @@ def test_the_verifier_speaks_first_and_names_the_version(tmp_path: Path) -> None
     save_policy(tmp_path / "policy", policy.network, policy.card)
     spec = ControllerSpec(name="learned", policy_path=str(tmp_path / "policy"))
     sealed = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in (tmp_path / "policy").iterdir()}
-    controller = make(spec, [], verify=lambda path: Verified("a" * 64 if path == tmp_path / "policy" else "", sealed))
+
+    def name(path: Path) -> Verified:
+        return Verified("a" * 64 if path == tmp_path / "policy" else "", sealed)
+
+    controller = make(ControllerContext(spec, [], name))
     assert controller.policy_version == "a" * 64
 
     def refuse(_: Path) -> Verified:
@@ -112,7 +116,7 @@ def test_the_verifier_speaks_first_and_names_the_version(tmp_path: Path) -> None
 
     (tmp_path / "policy" / "card.json").write_text("not even JSON")
     with pytest.raises(IntegrityError):
-        make(spec, [], verify=refuse)
+        make(ControllerContext(spec, [], refuse))
 
 
 def test_a_policy_swapped_between_the_check_of_its_seal_and_its_loading_never_acts(tmp_path: Path) -> None:
@@ -128,7 +132,7 @@ def test_a_policy_swapped_between_the_check_of_its_seal_and_its_loading_never_ac
         return Verified("a" * 64, sealed)
 
     with pytest.raises(IntegrityError, match=r"card\.json should have SHA-256"):
-        make(spec, [], verify=check_then_swap)
+        make(ControllerContext(spec, [], check_then_swap))
 
 
 def test_among_hosts_that_know_more_blueprints_it_decides_the_same() -> None:

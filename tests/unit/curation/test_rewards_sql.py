@@ -72,15 +72,12 @@ def test_equals_the_twin_that_trials_use(
     for run, rows in steps.items():
         metrics = [report.metrics for report in told[run]]
         twin = basic_rewards(
+            RewardConfig(**REWARD),
+            horizon=20,
             accuracy_before=[m.validation_accuracy_before for m in metrics],
             accuracy_after=[m.validation_accuracy_after for m in metrics],
             rent_parameters=[m.rent_parameters for m in metrics],
             governor=[report.governor is not None for report in told[run]],
-            accuracy_scale=REWARD["accuracy_scale"],
-            rent=REWARD["rent"],
-            rent_parameters_scale=REWARD["rent_parameters"],
-            horizon=20,
-            governor_penalty=REWARD["governor_penalty"],
         )
         np.testing.assert_allclose([row["reward"] for row in rows], twin, rtol=0, atol=1e-9)
 

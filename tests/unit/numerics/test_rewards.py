@@ -8,25 +8,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from simic.contracts.rewards import FAMILIES
+from simic.contracts.rewards import FAMILIES, RewardConfig
 from simic.numerics.rewards import basic_return, basic_rewards
 
-SCALES = {
-    "accuracy_scale": 100.0,
-    "rent": 3.0,
-    "rent_parameters_scale": 1640.0,
-    "horizon": 20,
-    "governor_penalty": 10.0,
-}
+PRICES = RewardConfig(accuracy_scale=100.0, rent=3.0, rent_parameters=1640, governor_penalty=10.0)
+HORIZON = 20
+NOTHING = {"accuracy_before": [0.5], "accuracy_after": [0.5], "rent_parameters": [0], "governor": [False]}
 
 
 def test_each_term_by_hand() -> None:
     rewards = basic_rewards(
+        PRICES,
+        horizon=HORIZON,
         accuracy_before=[0.50, 0.50, 0.50],
         accuracy_after=[0.53, 0.50, 0.40],
         rent_parameters=[0, 1640, 820],
         governor=[False, False, True],
-        **SCALES,
     )
     np.testing.assert_allclose(rewards, [3.0, -0.15, -10.0 - 0.075 - 10.0], rtol=0, atol=1e-12)
     assert rewards.dtype == np.float64
@@ -38,11 +35,12 @@ def test_l10_l20_the_undiscounted_return_telescopes() -> None:
     accuracy = generator.random((21, 7))
     parameters = generator.integers(0, 2000, (20, 7))
     rewards = basic_rewards(
+        PRICES,
+        horizon=HORIZON,
         accuracy_before=accuracy[:-1],
         accuracy_after=accuracy[1:],
         rent_parameters=parameters,
         governor=np.zeros((20, 7), dtype=bool),
-        **SCALES,
     )
     expected = 100.0 * (accuracy[-1] - accuracy[0]) - 3.0 * parameters.sum(axis=0) / 1640.0 / 20
     np.testing.assert_allclose(basic_return(rewards), expected, rtol=0, atol=1e-10)
@@ -56,9 +54,8 @@ def test_m3_every_term_stays_within_its_declared_range(
     before: float, after: float, parameters: int, panic: bool
 ) -> None:
     """Progress within +- scale, rent within the budget's share of an epoch, the penalty all or nothing; no clamp."""
-    none = {"accuracy_before": [0.5], "accuracy_after": [0.5], "rent_parameters": [0], "governor": [False]}
     alone = [
-        basic_rewards(**{**none, **given}, **SCALES)[0]
+        basic_rewards(PRICES, horizon=HORIZON, **{**NOTHING, **given})[0]
         for given in (
             {"accuracy_before": [before], "accuracy_after": [after]},
             {"rent_parameters": [parameters]},
@@ -69,7 +66,12 @@ def test_m3_every_term_stays_within_its_declared_range(
     assert -3.0 * 3 / 20 <= alone[1] <= 0
     assert alone[2] in (0.0, -10.0)
     together = basic_rewards(
-        accuracy_before=[before], accuracy_after=[after], rent_parameters=[parameters], governor=[panic], **SCALES
+        PRICES,
+        horizon=HORIZON,
+        accuracy_before=[before],
+        accuracy_after=[after],
+        rent_parameters=[parameters],
+        governor=[panic],
     )
     assert together[0] == pytest.approx(sum(alone), abs=1e-9)
 
@@ -80,18 +82,7 @@ def test_discounted_return() -> None:
 
 def test_an_unmeasured_accuracy_has_no_reward() -> None:
     with pytest.raises(ValueError, match="finite"):
-        basic_rewards(accuracy_before=[0.5], accuracy_after=[np.nan], rent_parameters=[0], governor=[False], **SCALES)
-
-
-def test_degenerate_scales_are_refused() -> None:
-    with pytest.raises(ValueError, match="positive"):
-        basic_rewards(
-            accuracy_before=[0.5],
-            accuracy_after=[0.5],
-            rent_parameters=[0],
-            governor=[False],
-            **{**SCALES, "horizon": 0},
-        )
+        basic_rewards(PRICES, horizon=HORIZON, **{**NOTHING, "accuracy_after": [np.nan]})
 
 
 DIVISORS = ("rent_parameters", "contribution_full")
@@ -110,24 +101,19 @@ def test_c2_a_divisor_that_is_not_positive_is_no_configuration(family: str, name
 def test_c2_with_every_divisor_that_is_allowed_rewards_are_finite(
     parameters_scale: int, horizon: int, scale: float, parameters: int
 ) -> None:
-    config = FAMILIES["basic"](rent_parameters=parameters_scale, accuracy_scale=scale)
     rewards = basic_rewards(
+        RewardConfig(rent_parameters=parameters_scale, accuracy_scale=scale),
+        horizon=horizon,
         accuracy_before=[0.0, 1.0],
         accuracy_after=[1.0, 0.0],
         rent_parameters=[parameters, 0],
         governor=[False, True],
-        accuracy_scale=config.accuracy_scale,
-        rent=config.rent,
-        rent_parameters_scale=config.rent_parameters,
-        horizon=horizon,
-        governor_penalty=config.governor_penalty,
     )
     assert np.isfinite(rewards).all()
 
 
-@pytest.mark.parametrize("zero", [{"rent_parameters_scale": 0.0}, {"rent_parameters_scale": -0.0}, {"horizon": 0}])
-def test_c2_a_ratio_to_zero_is_refused_and_not_guessed(zero: dict[str, float]) -> None:
+@pytest.mark.parametrize(("parameters", "horizon"), [(0, HORIZON), (-0.0, HORIZON), (1640, 0)])
+def test_c2_a_ratio_to_zero_is_refused_and_not_guessed(parameters: float, horizon: int) -> None:
+    prices = RewardConfig.model_construct(rent_parameters=parameters)
     with pytest.raises(ValueError, match="must be positive"):
-        basic_rewards(
-            accuracy_before=[0.5], accuracy_after=[0.5], rent_parameters=[0], governor=[False], **{**SCALES, **zero}
-        )
+        basic_rewards(prices, horizon=horizon, **NOTHING)

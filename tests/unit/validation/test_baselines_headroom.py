@@ -46,19 +46,19 @@ def measured(
         none = nothing.astype(np.int64)
         validation = 0.5 + np.array(lucky) / 100.0
         return Episodes(
-            np.array(returns),
-            validation,
-            nothing + 0.5,
-            none,
-            none,
-            nothing,
-            nothing.astype(np.bool_),
-            none,
-            none.astype(object),
-            nothing,
-            np.zeros((len(returns), 3), dtype=np.int64),
-            np.array(returns) + 100.0 * (0.5 - validation),
-            np.zeros((len(returns), 6), dtype=np.int64),
+            returns=np.array(returns),
+            validation_accuracy=validation,
+            test_accuracy=nothing + 0.5,
+            committed_parameters=none,
+            seed_epochs=none,
+            rents=nothing,
+            panicked=nothing.astype(np.bool_),
+            validation_loss=nothing,
+            test_returns=np.array(returns) + 100.0 * (0.5 - validation),
+            illegal_actions=none,
+            kept=none.astype(object),
+            flags=np.zeros((len(returns), 3), dtype=np.int64),
+            effort=np.zeros((len(returns), 6), dtype=np.int64),
         )
 
     monkeypatch.setattr(halving, "_grow_mixed", run)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+
 import numpy as np
 import pytest
 
@@ -19,7 +21,7 @@ SIZES = HostSizes(*(np.array(one) for one in ([1000, 500], [100, 100], [50, 50],
 def test_every_cost_is_a_share_of_the_training_of_the_host() -> None:
     """Host 0 grew one episode, host 1 three; 20 epochs of 100 samples take 3 x 100 x 20 = 6000 passes of a sample."""
     effort = np.array([[1, 4000, 20, 60_000, 6, 2], [3, 0, 40, 0, 0, 4]])
-    episodes = Episodes._make([*[np.zeros(2)] * (len(Episodes._fields) - 1), effort])
+    episodes = Episodes(**{**{field.name: np.zeros(2) for field in fields(Episodes)}, "effort": effort})
     found = compute_shares(episodes, SIZES, 20)
     assert found["extra_compute"].tolist() == [0.2, 2.0], "two more trainings of host 1"
     assert found["decisions"].tolist() == [20.0, 40.0]

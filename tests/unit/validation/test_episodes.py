@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from simic.contracts.actions import HEADS, Op
 from simic.contracts.batches import OP_INDEX, Decisions, Masks, Observations
 from simic.contracts.controllers import ControllerSpec, Plan, PlannedSeed
-from simic.contracts.errors import ConfigError
 from simic.contracts.field_report import GovernorEvent, GovernorKind
 from simic.contracts.rewards import RewardConfig
 from simic.contracts.settings.run import WorldConfig
+from simic.controllers.factory import make
 from simic.hosts.ensemble import StepOutcome
 from simic.hosts.host_sets import identify
 from simic.hosts.rollout import Step
@@ -26,7 +26,6 @@ from simic.validation.episodes import (
     TrialJob,
     chunked,
     join,
-    make_controller,
     returns_at,
     run_episodes,
     run_with,
@@ -90,7 +89,7 @@ def test_a_panic_pays_its_penalty_and_ends_the_account() -> None:
 
 def test_return_is_what_was_kept_minus_where_it_began_minus_rents() -> None:
     work = job(range(5), ControllerSpec(name="schedule", plan=PLAN))
-    steps = list(steps_of(make_controller(work.spec, work.hosts), work))
+    steps = list(steps_of(make(work.spec, work.hosts), work))
     literal = []
     for host in range(5):
         begun = float(steps[0].outcome.validation_accuracy_before[host])
@@ -142,12 +141,6 @@ def test_an_action_outside_its_masks_is_counted_and_waited_out() -> None:
     assert rogue.returns.tolist() == waiting.returns.tolist()
 
 
-def test_a_policy_needs_a_keyring() -> None:
-    spec = ControllerSpec(name="learned", policy_path="anywhere")
-    with pytest.raises(ConfigError, match="keyring_path"):
-        make_controller(spec, identify("benchmark", [0]))
-
-
 def test_kept_seeds_are_those_whose_parameters_are_committed() -> None:
     plan = Plan(seeds=[PlannedSeed(epoch=0, slot=1, blueprint="gate", alpha_target=0.5)])
     found = run_episodes(job(range(8), ControllerSpec(name="schedule", plan=plan)))
@@ -175,21 +168,21 @@ def test_chunks_keep_order_where_layers_are_equal_and_lose_nobody() -> None:
 
 def test_joined_episodes_stand_in_order() -> None:
     part = Episodes(
-        np.array([1.0]),
-        np.array([0.5]),
-        np.array([0.4]),
-        np.array([7]),
-        np.array([9]),
-        np.array([0.5]),
-        np.array([False]),
-        np.array([2]),
-        np.array([None]),
-        np.array([0.3]),
-        np.array([[2, 1, 0]]),
-        np.array([0.9]),
-        np.array([[1, 9, 4, 0, 2, 1]]),
+        returns=np.array([1.0]),
+        validation_accuracy=np.array([0.5]),
+        test_accuracy=np.array([0.4]),
+        committed_parameters=np.array([7]),
+        seed_epochs=np.array([9]),
+        rents=np.array([0.5]),
+        panicked=np.array([False]),
+        illegal_actions=np.array([2]),
+        kept=np.array([None]),
+        validation_loss=np.array([0.3]),
+        flags=np.array([[2, 1, 0]]),
+        test_returns=np.array([0.9]),
+        effort=np.array([[1, 9, 4, 0, 2, 1]]),
     )
-    both = join([part, part._replace(returns=np.array([2.0]))])
+    both = join([part, replace(part, returns=np.array([2.0]))])
     assert both.returns.tolist() == [1.0, 2.0]
     assert both.committed_parameters.tolist() == [7, 7]
     assert both.flags.tolist() == [[2, 1, 0], [2, 1, 0]]

@@ -13,7 +13,7 @@ from support.homes.pipeline import NOW, PROVENANCE, FixedClock, curate_all
 
 from simic.app.comparisons.comparison import compare_until_decided
 from simic.app.container import Container
-from simic.app.training import run_trials
+from simic.app.training import try_controllers
 from simic.bus.factory import BusSpec, open_bus
 from simic.collection.collect import collect
 from simic.contracts.batches import Observations
@@ -95,7 +95,7 @@ def test_h9_trials_count_the_flags_that_curation_writes(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "tried",
     [
-        lambda app: run_trials(app, ["random"], range(12)),
+        lambda app: try_controllers(app, ["random"], range(12)),
         lambda app: compare_until_decided(app, ["random", "wait"], Split.TEST).trials,
     ],
     ids=["trials", "comparison in rounds"],

@@ -13,9 +13,10 @@ from simic.contracts.field_report import GovernorEvent, GovernorKind
 from simic.contracts.lifecycle import SeedStage
 from simic.contracts.rewards import RewardConfig
 from simic.contracts.settings.run import WorldConfig
+from simic.controllers.factory import make
 from simic.hosts.host_sets import identify
 from simic.hosts.rollout import Step, rollout
-from simic.validation.episodes import Episodes, episode_record, epoch_record, make_controller, score
+from simic.validation.episodes import Scores, episode_record, epoch_record, score
 
 HORIZON = 10
 WORLD = WorldConfig(horizon=HORIZON, workers=1)
@@ -26,20 +27,20 @@ SPEC = ControllerSpec(name="schedule", plan=Plan(seeds=[PlannedSeed(epoch=1, slo
 def steps() -> list[Step]:
     """Two hosts under a fixed plan."""
     grown = ensemble([1, 6], horizon=HORIZON)
-    return list(rollout(grown, make_controller(SPEC, grown.identities).decide, 0))
+    return list(rollout(grown, make(SPEC, grown.identities).decide, 0))
 
 
 @pytest.fixture(scope="module")
-def results(steps: list[Step]) -> Episodes:
+def results(steps: list[Step]) -> Scores:
     return score(steps, 2, WORLD, RewardConfig())
 
 
 @pytest.fixture(scope="module")
-def whole(steps: list[Step], results: Episodes) -> EpisodeRecord:
+def whole(steps: list[Step], results: Scores) -> EpisodeRecord:
     return episode_record(steps, 0, identify("benchmark", [1])[0], "schedule", results)
 
 
-def test_a_record_tells_the_episode(whole: EpisodeRecord, results: Episodes) -> None:
+def test_a_record_tells_the_episode(whole: EpisodeRecord, results: Scores) -> None:
     assert (whole.slots, whole.horizon, len(whole.epochs)) == (3, HORIZON, HORIZON)
     assert len(whole.accuracy) == HORIZON + 1
     assert whole.committed_accuracy == results.validation_accuracy[0]
@@ -85,6 +86,6 @@ def test_what_the_governor_undid_was_not_measured(steps: list[Step]) -> None:
     assert epoch_record(step, 1).slots[2].contribution is not None
 
 
-def test_a_finished_host_adds_nothing(steps: list[Step], results: Episodes) -> None:
+def test_a_finished_host_adds_nothing(steps: list[Step], results: Scores) -> None:
     cut = [*steps[:4], *(step._replace(live=np.array([True, False])) for step in steps[4:])]
     assert len(episode_record(cut, 1, identify("benchmark", [6])[0], "schedule", results).epochs) == 4

@@ -18,7 +18,7 @@ from simic.validation.baselines.candidates import single_seeds_of
 from simic.validation.episodes import Effort, Episodes, TrialJob, run_episodes
 from simic.validation.searched import grow
 from simic.validation.table import render_families, render_searched, render_table
-from simic.validation.trials import run_trials
+from simic.validation.trials import TrialSettings, run_trials
 
 WORLD = WorldConfig(horizon=7, chunk=16, workers=1)
 HOSTS = identify("benchmark", [2, 3, 5, 8])
@@ -45,9 +45,10 @@ def planned() -> list[Episodes]:
 @pytest.fixture(scope="module")
 def report() -> TrialReport:
     return run_trials(
-        {name: ControllerSpec(name=name) for name in ("random", "simulate", "hindsight")}, HOSTS, WORLD,
-        TrialConfig(bootstrap_samples=200), RewardConfig(), provenance=Provenance("0.1.0+0", "c" * 64, 0),
-        clock=lambda: datetime(2026, 1, 1, tzinfo=UTC), rent_factors=(0.0, 1.0), on_static=lambda _: None,
+        {name: ControllerSpec(name=name) for name in ("random", "simulate", "hindsight")}, HOSTS,
+        TrialSettings(WORLD, TrialConfig(bootstrap_samples=200), RewardConfig()),
+        provenance=Provenance("0.1.0+0", "c" * 64, 0), clock=lambda: datetime(2026, 1, 1, tzinfo=UTC),
+        rent_factors=(0.0, 1.0), on_static=lambda _: None,
     )  # fmt: skip
 
 

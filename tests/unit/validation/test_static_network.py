@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -84,7 +86,7 @@ def test_rivals_train_for_the_epochs_and_for_the_compute_of_the_episode() -> Non
     plan = Plan(seeds=[PlannedSeed(epoch=0, slot=1, blueprint="gate")])
     grown = episodes(ControllerSpec(name="schedule", plan=plan))
     assert grown.committed_parameters.any()
-    for found, more in ((grown, 0), (grown._replace(seed_epochs=grown.seed_epochs + 40_000), 2)):
+    for found, more in ((grown, 0), (replace(grown, seed_epochs=grown.seed_epochs + 40_000), 2)):
         same_epochs, same_compute = grow_rivals(HOSTS, found, WORLD, REWARD)
         assert same_epochs.epochs.tolist() == [8] * 6
         sizes = host_sizes(HOSTS, WORLD).parameters

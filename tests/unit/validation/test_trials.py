@@ -24,7 +24,7 @@ from simic.validation.baselines.static_network import grow_rivals
 from simic.validation.episodes import TrialJob, run_episodes
 from simic.validation.host_sizes import host_sizes
 from simic.validation.table import render_rents, render_static
-from simic.validation.trials import render_families, render_table, run_trials
+from simic.validation.trials import TrialSettings, render_families, render_table, run_trials
 
 WORLD = WorldConfig(horizon=6, chunk=4, workers=1)
 CONFIG = TrialConfig(bootstrap_samples=400)
@@ -45,7 +45,7 @@ def run(
     on_static: Callable[[int], None] | None = None,
 ) -> TrialReport:
     return run_trials(
-        specs, identify("benchmark", keys), world, CONFIG, RewardConfig(),
+        specs, identify("benchmark", keys), TrialSettings(world, CONFIG, RewardConfig()),
         provenance=Provenance("0.1.0+0", "c" * 64, 0), clock=lambda: datetime(2026, 1, 1, tzinfo=UTC),
         rent_factors=rent_factors, on_static=on_static,
     )  # fmt: skip

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from simic.app.evidence.held_out import HeldOut, held_out_episodes
 from simic.replay.cut_off import CutOff
 from simic.replay.logged import EpisodeHead
+from simic.validation.held_out import HeldOut, held_out_episodes
 
 TOO_FEW = "of a set and controller with fewer than 50 hosts"
 
