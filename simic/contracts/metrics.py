@@ -141,8 +141,10 @@ def _policy() -> list[Metric]:
             "Of fossilising at least once along a logged episode, if ever legal.",
             GRADIENT,
         ),
+        Metric("germinate_legal", "share", "Episodes in which germinating was ever legal.", GRADIENT),
         Metric("fossilize_legal", "share", "Episodes in which fossilising was ever legal.", GRADIENT),
         Metric("advance_mean", "probability", "Of advancing, where it is legal.", GRADIENT),
+        Metric("advance_legal", "steps", "Steps of an episode at which advancing was legal, in the mean.", GRADIENT),
     ]
 
 

@@ -19,14 +19,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from simic.contracts.errors import ConfigError, TrainingError
-from simic.learning.losses import Loss
+from simic.learning.commit_rates import check_commit_rate, evenly_spaced, logged_commit_rates, pooled_rates
+from simic.learning.losses import Loss, off_policyness
 from simic.learning.objective import LearningTask
 from simic.learning.phases import (
     Record,
-    check_commit_rate,
     cloning,
     fitted_scale,
-    logged_commit_rates,
     means,
     supervised_sampler,
     value_fit,
@@ -97,7 +96,7 @@ class CountedPasses(ABC):
         if self.task.passes.plan:
             yield from self._passes()
         else:
-            self.metrics = learner.history.value("commit rates", self._commit_rates)
+            self.metrics = learner.history.value("on the log", self._on_the_log)
             check_commit_rate([self.metrics], config.min_commit_rate)
 
     def _require_other_phases(self) -> None:
@@ -121,8 +120,18 @@ class CountedPasses(ABC):
                 "an untrained policy, and not for train.objective cloning; set train.vtrace_passes to 1 or more"
             )
 
-    def _commit_rates(self) -> dict[str, float]:
-        return logged_commit_rates(self.task.learner.network, self.task.store, self.task.config.batch_sequences)
+    @torch.no_grad()
+    def _on_the_log(self) -> dict[str, float]:
+        """Return commit rates and importance ratios of the policy on ordinary episodes; no update measured them."""
+        network, store, config = self.task.learner.network, self.task.store, self.task.config
+        rows, seen = store.ordinary[evenly_spaced(len(store.ordinary))], list[dict[str, float]]()
+        for start in range(0, len(rows), config.batch_sequences):
+            batch = store.batch(rows[start : start + config.batch_sequences])
+            distribution = batch.distribution(network.act(batch.steps), config.network.exploration)
+            joint = batch.to_time_major(distribution.log_prob(batch.actions).joint)
+            ratios = off_policyness(batch.valid_only(joint - batch.log_prob_behaviour))
+            seen.append({name: float(value) for name, value in ratios.items()})
+        return {**means(seen), **logged_commit_rates(network, store, config.batch_sequences)}
 
     def _passes(self) -> Iterator[Record]:
         state = self.task.passes
@@ -147,7 +156,8 @@ class CountedPasses(ABC):
             else:
                 left_out += self._updates_of(len(planned))
             position += self._updates_of(len(planned))
-        self.metrics = {**means(last), "advantage_scale": scale, "updates_left_out": float(left_out)}
+        rates = pooled_rates(last) if last else {}
+        self.metrics = {**means(last), **rates, "advantage_scale": scale, "updates_left_out": float(left_out)}
 
     def _fitted_scale(self) -> dict[str, float]:
         task = self.task

@@ -129,7 +129,7 @@ def branched_decisions(store: GraphDataset) -> DecisionSplit | None:
         return None
     everything = _tensors(store, decisions)
     keys = store.sequences.host_keys[[members[0][0] for members in decisions]].tolist()
-    is_held_out = np.array([derive(key, "held out") % HELD_OUT_OF == 0 for key in keys], dtype=bool)
+    is_held_out = _are_held_out(keys)
     if is_held_out.all():
         is_held_out[:] = False
     held_out = everything.take(is_held_out)
@@ -139,12 +139,19 @@ def branched_decisions(store: GraphDataset) -> DecisionSplit | None:
 
 
 def without_held_out(store: GraphDataset, split: DecisionSplit) -> NDArray[np.int64]:
-    """Return the ordinary sequences of hosts of which no decision is held out."""
-    held_out = _hosts(store, split.held_out.rows)
-    hosts = zip(store.sequences.sets, store.sequences.host_keys.tolist(), strict=True)
-    is_learned: NDArray[np.bool_] = np.array([host not in held_out for host in hosts], dtype=bool)
-    rows: NDArray[np.int64] = store.ordinary[is_learned[store.ordinary]]
-    return rows
+    """Return the ordinary sequences of hosts that are not held out, or all if no other host were left to learn from.
+
+    A host counts whether or not a decision of it is branched: in a later snapshot it may be, and then it measures.
+    """
+    if _are_held_out([key for _, key in _hosts(store, split.learned.rows)]).any():
+        return store.ordinary
+    keys, place = np.unique(store.sequences.host_keys[store.ordinary], return_inverse=True)
+    return store.ordinary[~_are_held_out(keys.tolist())[place]]
+
+
+def _are_held_out(keys: Sequence[int]) -> NDArray[np.bool_]:
+    """Return bool [N]: whether hosts of these keys measure, and never teach."""
+    return np.array([derive(key, "held out") % HELD_OUT_OF == 0 for key in keys], dtype=bool)
 
 
 def _hosts(store: GraphDataset, rows: NDArray[np.int64]) -> set[tuple[str, int]]:
@@ -313,13 +320,14 @@ class _Losses(NamedTuple):
         terms = regret_terms(joint, regret).mean()
         targets = store.steps_at(rows).returns
         value = functional.smooth_l1_loss(network.value(states) / network.value_scale, targets / network.value_scale)
-        greedy = regret_of(returns).gather(1, joint.argmax(1, keepdim=True)).mean()
         with torch.no_grad():
-            entropies = distribution.entropy(actions[:, 0])
+            entropies, true_regret = distribution.entropy(actions[:, 0]), regret_of(returns)
+            greedy = true_regret.gather(1, joint.argmax(1, keepdim=True)).mean()
+            expected = (joint.softmax(1) * true_regret).sum(1).mean()
         metrics = {
             **entropy_by_head(entropies, actions[:, 0]),
             "step_count": value.new_full((), len(ids)),
-            "expected_regret": terms.expected,
+            "expected_regret": expected,
             "greedy_regret": greedy,
             "decision_entropy": terms.entropy,
             "log_tried": terms.log_tried,

@@ -12,11 +12,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from simic.contracts.actions import Op
-from simic.contracts.batches import OP_INDEX
 from simic.contracts.settings.training import TrainConfig
 from simic.controllers import heads
-from simic.controllers.network import NetworkOutput, PolicyNetwork
+from simic.controllers.network import PolicyNetwork
+from simic.learning.commit_rates import commit_metrics
 from simic.learning.diagnostics import batch_metrics, behaviour_divergence, by_head, entropy_by_head, ratio_shares
 from simic.numerics.gae import Gae, gae
 from simic.numerics.importance import LOG_RATIO_LIMIT
@@ -29,45 +28,12 @@ __all__ = [
     "advantage_metrics",
     "behaviour_advantages",
     "cloning_loss",
-    "commit_metrics",
     "explained_variance",
     "huber",
     "off_policyness",
     "value_fit_loss",
     "vtrace_loss",
 ]
-
-
-@torch.no_grad()
-def commit_metrics(output: NetworkOutput, batch: SequenceBatch) -> dict[str, Tensor]:
-    """Return probabilities, under the policy without exploration, of germinating and of fossilising.
-
-    ``germinate_rate`` and ``fossilize_rate``: along an episode of the log, the probability of choosing the operation
-    at least once, averaged over the episodes in which it was ever legal (0 if there is none). ``commit_rate`` is their
-    product: P(germinates at least once) x P(fossilises at least once), on logged states.
-    ``advance_mean`` is per legal step, ``fossilize_legal`` the share of episodes in which fossilising was ever legal.
-    """
-    logits = output.op.masked_fill(~batch.masks.op, -torch.inf)
-    probabilities = logits.softmax(dim=1)
-    germinate, _ = _at_least_once(probabilities, batch, Op.GERMINATE)
-    fossilize, fossilize_legal = _at_least_once(probabilities, batch, Op.FOSSILIZE)
-    advance = OP_INDEX[Op.ADVANCE]
-    legal = batch.masks.op[:, advance]
-    return {
-        "commit_rate": germinate * fossilize,
-        "germinate_rate": germinate,
-        "fossilize_rate": fossilize,
-        "fossilize_legal": fossilize_legal,
-        "advance_mean": (probabilities[:, advance] * legal).sum() / legal.sum().clamp(min=1),
-    }
-
-
-def _at_least_once(probabilities: Tensor, batch: SequenceBatch, op: Op) -> tuple[Tensor, Tensor]:
-    """Return P(op at least once) averaged over the episodes in which ``op`` was ever legal, and their share."""
-    column = OP_INDEX[op]
-    never = batch.to_time_major(torch.log1p(-probabilities[:, column].clamp(max=1.0 - 1e-6))).sum(0).exp()
-    ever_legal = batch.to_time_major(batch.masks.op[:, column].to(never.dtype)).amax(0)
-    return (1.0 - never).sum() / ever_legal.sum().clamp(min=1.0), ever_legal.mean()
 
 
 RATIO_BOUNDS = ("rho_bar", "c_bar", "pg_rho_bar")

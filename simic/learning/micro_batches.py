@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import pairwise
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from simic.learning.commit_rates import WEIGHTS
 from simic.learning.losses import Loss
 
 __all__ = ["COUNT_SUFFIX", "Part", "add_up", "split_rows"]
@@ -41,8 +43,9 @@ def add_up(total: dict[str, Tensor], loss: Loss, share: float) -> None:
     """Add the metrics of a part, without gradient, to those of the parts before it.
 
     The effective sample size is that of the weights of all parts so far; the mean of the parts' own would hide a single
-    large weight.
+    large weight. A rate of ``commit_rates`` is that of all episodes, or steps, of the parts so far.
     """
+    rates = {name: _pooled(total, loss.metrics, name, share) for name in WEIGHTS if name in loss.metrics}
     for name, value in loss.metrics.items():
         if name in total and name in LARGEST:
             total[name] = torch.maximum(total[name], value)
@@ -51,3 +54,15 @@ def add_up(total: dict[str, Tensor], loss: Loss, share: float) -> None:
         total[name] = own if name not in total else total[name] + own
     if share < 1.0 and SQUARE in total:
         total["effective_sample_share"] = total["mean_weight"].square() / total[SQUARE]
+    if share < 1.0 and rates:
+        total |= rates
+        total["commit_rate"] = rates["germinate_rate"] * rates["fossilize_rate"]
+
+
+def _pooled(total: Mapping[str, Tensor], part: Mapping[str, Tensor], rate: str, share: float) -> Tensor:
+    """Return a rate [] of the parts in ``total`` and one more, weighted by what each rests on; 0 if that is nothing."""
+    own = part[WEIGHTS[rate]] * share
+    before = total.get(WEIGHTS[rate], torch.zeros_like(own))
+    both = before + own
+    mean = (total.get(rate, torch.zeros_like(own)) * before + part[rate] * own) / both.clamp(min=1e-12)
+    return torch.where(both > 0, mean, 0.0)

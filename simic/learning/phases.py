@@ -14,11 +14,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from simic.contracts.errors import TrainingError
 from simic.contracts.settings.training import TrainConfig
 from simic.controllers.network import NetworkShape, PolicyNetwork, fit_normaliser
 from simic.learning.learner import Learner
-from simic.learning.losses import Loss, cloning_loss, commit_metrics, value_fit_loss
+from simic.learning.losses import Loss, cloning_loss, value_fit_loss
 from simic.learning.rates import LrSchedule
 from simic.numerics.ragged import concatenated_ranges
 from simic.replay.batch import SequenceBatch
@@ -28,11 +27,9 @@ from simic.runtime.seeds import derive, generator
 
 __all__ = [
     "Record",
-    "check_commit_rate",
     "cloning",
     "fitted_scale",
     "fresh_network",
-    "logged_commit_rates",
     "means",
     "round_rows",
     "supervised_sampler",
@@ -175,34 +172,3 @@ def _supervised(
             metrics = learner.update(len(ids), partial(loss_of, ids), schedule, position)
             position += 1
             yield Record(learner.updates, phase, metrics, number)
-
-
-def check_commit_rate(seen: list[dict[str, float]], least: float) -> None:
-    """Raise TrainingError if the commit rate is below ``least``.
-
-    A pass without a state in which fossilising is legal is not checked; the gate checks the policy later.
-    """
-    if not any(metrics["fossilize_legal"] for metrics in seen):
-        return
-    rate = float(np.mean([metrics["commit_rate"] for metrics in seen]))
-    if rate < least:
-        raise TrainingError(
-            "the commit rate, P(germinates at least once) x P(fossilises at least once) on logged states, "
-            f"is {rate:.4f}, less than train.min_commit_rate {least}: the policy has collapsed to never growing. "
-            "Collect new episodes or branches; for V-trace, lower train.vtrace_passes or raise train.entropy_bonus"
-        )
-
-
-COMMIT_EPISODES = 256
-"""Largest number of episodes on which the commit rate is measured after distillation."""
-
-
-@torch.no_grad()
-def logged_commit_rates(network: PolicyNetwork, store: GraphDataset, batch_sequences: int) -> dict[str, float]:
-    """Return ``commit_metrics`` averaged over batches of evenly spaced episodes, at most ``COMMIT_EPISODES``."""
-    chosen = np.unique(np.linspace(0, len(store) - 1, min(len(store), COMMIT_EPISODES)).round().astype(np.int64))
-    seen = []
-    for start in range(0, len(chosen), batch_sequences):
-        batch = store.batch(chosen[start : start + batch_sequences])
-        seen.append({name: float(value) for name, value in commit_metrics(network.act(batch.steps), batch).items()})
-    return {name: float(np.mean([rates[name] for rates in seen])) for name in seen[0]}

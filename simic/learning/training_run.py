@@ -17,6 +17,7 @@ from simic.contracts.settings.training import TrainConfig
 from simic.controllers.feature_ranges import joined_ranges, ranges_of
 from simic.controllers.network import PolicyNetwork
 from simic.controllers.policy_files import LoadedPolicy, load_policy
+from simic.learning.commit_rates import check_commit_rate, logged_commit_rates
 from simic.learning.continual.curriculum import Curriculum
 from simic.learning.continual.ewc import Anchor, ElasticPenalty
 from simic.learning.continual.lora import adapt, merged
@@ -38,7 +39,7 @@ from simic.learning.learner import Learner
 from simic.learning.learner_state import LearnerState, SamplerState, read_pass_counts, read_state
 from simic.learning.objective import LearningTask, Objective, PassState
 from simic.learning.objectives import OBJECTIVES
-from simic.learning.phases import Record, check_commit_rate, fresh_network, logged_commit_rates, means, round_rows
+from simic.learning.phases import Record, fresh_network, means, round_rows
 from simic.replay.dataset import GraphDataset
 from simic.replay.sampler import PassSampler
 from simic.runtime.seeds import derive
@@ -329,7 +330,9 @@ class TrainingRun:
             self._passes.curriculum.state = state.curriculum
         self._passes.sampler.forget_others(self.store.sequences.run_ids)
         self._round, self._snapshots, self.learner.updates = state.rounds, state.snapshots, state.updates
-        self._passes.advantage_scale, self._passes.warmup = state.advantage_scale, 0
+        self._passes.advantage_scale = state.advantage_scale
+        if self.learner.optimizer.state:  # a champion without passes left may not have moments
+            self._passes.warmup = 0
         self._plan(self.config.round_passes, derive(self._seed, "round", self._round))
 
     def _carry_passes(self, start: WarmStart) -> None:

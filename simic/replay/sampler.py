@@ -27,7 +27,7 @@ class PassSampler:
         self._counts: dict[str, int] = {}
 
     def draw_pass(self, run_ids: Sequence[str], rows: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
-        """Return batches of ``rows``, positions in ``run_ids``; the pass is counted at once.
+        """Return batches of ``rows``, positions in ``run_ids``; a batch is counted when it is drawn.
 
         Raises:
             TrainingError: if a sequence has had ``max_passes`` already; nothing is counted then.
@@ -38,10 +38,14 @@ class PassSampler:
                 f"{len(exhausted)} sequences, such as run {exhausted[0]}, have had {self._max} passes: "
                 "collect new episodes or raise train.max_passes"
             )
-        self.count([run_ids[row] for row in rows.tolist()])
         order = generator(self._seed, "pass", self._passes).permutation(np.sort(rows))
         self._passes += 1
-        return iter(split(order, self._batch))
+        return self._counted(run_ids, split(order, self._batch))
+
+    def _counted(self, run_ids: Sequence[str], batches: Sequence[NDArray[np.int64]]) -> Iterator[NDArray[np.int64]]:
+        for batch in batches:
+            self.count([run_ids[row] for row in batch.tolist()])
+            yield batch
 
     def count(self, run_ids: Sequence[str]) -> None:
         """Count one pass more of each given episode, as often as it is given."""

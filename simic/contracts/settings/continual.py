@@ -26,7 +26,8 @@ class LoraConfig(Contract):
     alpha: Annotated[float, Field(gt=0.0, le=1024.0)] = 32.0
     """An adapter's output counts ``alpha / rank`` times."""
     dropout: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.1
-    """Share of an adapter's inputs that an update leaves out, drawn anew each time; nothing else leaves any out."""
+    """Share of an adapter's inputs that an update leaves out, drawn anew each time; nothing else leaves any out.
+    Importance ratios and divergences are then those of the thinned policy; 0 keeps them exact."""
 
 
 class EwcConfig(Contract):

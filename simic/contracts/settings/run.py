@@ -270,7 +270,8 @@ class CurateConfig(Contract):
     """Reward that the learner sees; trials always use ``basic`` points."""
     flags: FlagConfig = FlagConfig()
     gamma: Annotated[float, Field(ge=0.9, le=1.0)] = 0.99
-    """Discount per epoch; the learner reads it from the snapshot, so it is set only here."""
+    """Discount per decision, thus per epoch unless an episode decides every few epochs. The learner reads it from the
+    snapshot, so it is set only here."""
     ttl_days: Annotated[float, Field(gt=0, le=3650)] = 365.0
     also_horizons: Annotated[tuple[Annotated[int, Field(ge=4, le=1000)], ...], Field(max_length=64)] = ()
     """Horizons of further episodes to use, beside ``world.horizon``: networks that Simic does not train have their own.

@@ -18,6 +18,7 @@ WITHOUT_EFFECT: Mapping[str, Any] = {
     "checkpoint_updates": True,
     "max_hours": True,
     "max_memory_gb": True,
+    "replay": {"capacity", "ttl_s"},
     "safety": {"update_timeout_s"},
 }
 """Settings of ``TrainConfig`` that do not change what is learned, as pydantic excludes them: no identity of a run or a
@@ -33,9 +34,9 @@ class ReplayConfig(Contract):
     """Replay: capacity, lifetime and draws."""
 
     capacity: Positive = 100_000
-    """Largest number of steps in a live buffer; whole sequences leave when more arrive."""
+    """Largest number of steps in a live buffer; whole sequences leave when more arrive. No command has one yet."""
     ttl_s: Annotated[float, Field(gt=0.0, le=1e9)] = 3600.0
-    """Seconds after which a sequence leaves a live buffer."""
+    """Seconds after which a sequence leaves a live buffer. No command has one yet."""
     max_mb: Annotated[int, Field(ge=1, le=1_000_000)] = 6144
     """Largest size in MiB of columns in memory. A live buffer evicts sequences; a larger snapshot is mapped from files.
     """
@@ -118,8 +119,8 @@ class TrainConfig(Contract):
     ppo_dual_clip: Annotated[float, Field(ge=2.0, le=1e6)] = 3.0
     """A bad action's loss does not grow beyond this ratio; a large number turns this off."""
     ppo_max_kl: Annotated[float, Field(gt=0.0, le=100.0)] = 0.1
-    """KL(reference || policy) in nats per step, averaged over a batch; above it PPO leaves out the other passes that
-    share the reference."""
+    """KL(reference || policy) in nats per step, averaged over a batch; above it PPO leaves out the rest of the pass
+    and the other passes that share the reference. Episodes that it did not reach keep that pass."""
     awr_temperature: Annotated[float, Field(ge=0.01, le=100.0)] = 0.3
     """Advantage of which a step of AWR weighs e times as much as one without, in deviations of the log's returns around
     the values; a large number clones the behaviour."""

@@ -11,13 +11,13 @@ import math
 from simic.contracts.settings.training import TrainConfig
 from simic.controllers import heads
 from simic.controllers.network import PolicyNetwork
+from simic.learning.commit_rates import commit_metrics
 from simic.learning.counted_passes import CountedPasses
 from simic.learning.diagnostics import batch_metrics, behaviour_divergence, by_head
 from simic.learning.losses import (
     Loss,
     advantage_metrics,
     behaviour_advantages,
-    commit_metrics,
     explained_variance,
     huber,
     off_policyness,
@@ -55,8 +55,9 @@ def awr_loss(network: PolicyNetwork, batch: SequenceBatch, config: TrainConfig, 
     own, following = batch.successors(values)
     estimate = behaviour_advantages(batch, own, following, config.lambda_)
     exponents = (estimate.advantages / (config.awr_temperature * advantage_scale))[batch.time, batch.sequence]
+    largest = math.log(config.awr_max_weight)
     # Bounded before exp, so that no exponent overflows.
-    weights = exponents.clamp(max=math.log(config.awr_max_weight)).exp()
+    weights = exponents.clamp(max=largest).exp()
     parts = {
         "policy_loss": -heads.head_mean(batch.weighted(weights.unsqueeze(1) * log_prob.heads), relevant).sum(),
         "value_loss": huber(own, estimate.returns, batch, network.value_scale),
@@ -67,7 +68,7 @@ def awr_loss(network: PolicyNetwork, batch: SequenceBatch, config: TrainConfig, 
         **parts,
         **by_head("entropy", entropies),
         "weight_mean": weights.mean(),
-        "weight_capped_share": (weights >= config.awr_max_weight).float().mean(),
+        "weight_capped_share": (exponents >= largest).float().mean(),
         "explained_variance": explained_variance(batch.valid_only(own.detach()), batch.valid_only(estimate.returns)),
         **off_policyness(batch.valid_only(batch.to_time_major(log_prob.joint) - batch.log_prob_behaviour)),
         **behaviour_divergence(log_prob.heads, batch),

@@ -13,13 +13,13 @@ import torch
 from simic.contracts.errors import ConfigError
 from simic.contracts.settings.training import TrainConfig
 from simic.controllers.network import PolicyNetwork
+from simic.learning.commit_rates import commit_metrics
 from simic.learning.counted_passes import CountedPasses
 from simic.learning.diagnostics import batch_metrics, behaviour_divergence, entropy_by_head
 from simic.learning.losses import (
     Loss,
     advantage_metrics,
     behaviour_advantages,
-    commit_metrics,
     explained_variance,
     huber,
     off_policyness,
@@ -81,7 +81,7 @@ def imitation_loss(network: PolicyNetwork, batch: SequenceBatch, config: TrainCo
 
 
 def begin(task: LearningTask) -> CloningObjective:
-    """Return the objective for a log.
+    """Return the objective for a log; the policy may begin seeds before the first epoch, as controllers of it may have.
 
     Raises:
         ConfigError: if the weight of the entropy is to fall, which has none here.
@@ -91,4 +91,5 @@ def begin(task: LearningTask) -> CloningObjective:
             "train.entropy_bonus_last has no effect on train.objective cloning, whose loss has no entropy: leave it "
             "out, or take vtrace, ppo or awr"
         )
+    task.learner.network.first_epoch_penalty.zero_()
     return CloningObjective(task)

@@ -16,10 +16,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from simic.contracts.errors import TrainingError
+from simic.contracts.errors import ConfigError, TrainingError
 from simic.contracts.settings.training import TrainConfig
 from simic.controllers.network import PolicyNetwork
 from simic.learning import q_functions
+from simic.learning.commit_rates import check_commit_rate, logged_commit_rates
 from simic.learning.distillation import BATCH as DISTIL_BATCH
 from simic.learning.distillation import BranchedDecisions, distillation, have_trained, updates_of
 from simic.learning.learner import Learner
@@ -27,10 +28,8 @@ from simic.learning.losses import explained_variance
 from simic.learning.objective import LearningTask
 from simic.learning.phases import (
     Record,
-    check_commit_rate,
     cloning,
     fresh_network,
-    logged_commit_rates,
     means,
     supervised_sampler,
 )
@@ -207,5 +206,14 @@ def _padded(actions: torch.Tensor, most: int) -> torch.Tensor:
 
 
 def begin(task: LearningTask) -> FittedQObjective:
-    """Return the objective for a log."""
+    """Return the objective for a log.
+
+    Raises:
+        ConfigError: without cloning, from which follows which actions the behaviour takes.
+    """
+    if not task.config.cloning_passes:
+        raise ConfigError(
+            "train.objective fitted_q needs train.cloning_passes of 1 or more: the cloned policy tells which actions "
+            "the log has, and all others would be valued by guessing"
+        )
     return FittedQObjective(task)

@@ -2,9 +2,9 @@
 
 The ratio is that of the policy to a *reference*, the weights at the start of ``train.ppo_epochs`` passes; its
 log-probabilities, values and advantages are computed over whole sequences, never read from the log. So the first ratio
-is 1 whoever made the log. What the behaviour did differently from the reference is a weight ``min(rho_bar, reference /
-behaviour)`` on the advantage, without gradient (the decoupled objective of Hilton et al. 2022, "Batch size-invariance
-for policy optimization", section 3). On-policy the weight is 1.
+is 1 whoever made the log, unless adapters leave out inputs (``train.lora.dropout``). What the behaviour did differently
+from the reference is a weight ``min(rho_bar, reference / behaviour)`` on the advantage, without gradient (the decoupled
+objective of Hilton et al. 2022, "Batch size-invariance for policy optimization", section 3). On-policy the weight is 1.
 
 From another policy's log this improves on the behaviour within a trust region: advantages are those of the behaviour,
 and hold only near it. Cloning puts the first reference there.
@@ -21,6 +21,7 @@ from torch import Tensor
 from simic.contracts.settings.training import TrainConfig
 from simic.controllers import heads
 from simic.controllers.network import PolicyNetwork
+from simic.learning.commit_rates import commit_metrics
 from simic.learning.counted_passes import CountedPasses
 from simic.learning.diagnostics import (
     batch_metrics,
@@ -33,7 +34,6 @@ from simic.learning.losses import (
     Loss,
     advantage_metrics,
     behaviour_advantages,
-    commit_metrics,
     explained_variance,
     huber,
     off_policyness,

@@ -70,6 +70,16 @@ def test_the_weights_by_hand(store: GraphDataset, network: PolicyNetwork) -> Non
     assert float(found.metrics["policy_loss"]) == pytest.approx(expected, rel=1e-4)
 
 
+@pytest.mark.parametrize("largest", [7.0, 8.0, 13.0, 26.0])
+def test_the_share_of_bounded_weights_does_not_depend_on_rounding(
+    store: GraphDataset, network: PolicyNetwork, largest: float
+) -> None:
+    """The exponential of the rounded logarithm of 7 is less than 7."""
+    config = CONFIG.model_copy(update={"awr_temperature": 0.01, "awr_max_weight": largest})
+    share = float(awr_loss(network, store.batch(np.arange(24)), config, 1.0).metrics["weight_capped_share"])
+    assert 0.2 < share < 0.9
+
+
 def test_no_gradient_of_the_policy_loss_reaches_the_value(store: GraphDataset, network: PolicyNetwork) -> None:
     """Weights are constants: only the value loss moves the value."""
     batch = store.batch(np.arange(24))

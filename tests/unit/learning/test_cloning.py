@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,6 +13,8 @@ from support.builders.learning import STEPS, bandit_episodes
 from support.builders.reports import BLUEPRINTS, episode
 from support.builders.snapshots import write_snapshot
 
+from simic.contracts.actions import Op
+from simic.contracts.batches import OP_INDEX
 from simic.contracts.errors import ConfigError, TrainingError
 from simic.contracts.settings.network import NetworkConfig
 from simic.contracts.settings.training import TrainConfig
@@ -93,6 +96,30 @@ def test_a_demonstrator_that_never_grows_is_refused(tmp_path: Path) -> None:
     training = TrainingRun.begin(store, CONFIG.model_copy(update={"min_commit_rate": 1.0}), None, 0)
     with pytest.raises(TrainingError, match=r"train\.min_commit_rate"):
         list(training.run())
+
+
+def test_a_demonstrator_that_begins_seeds_before_the_first_epoch_is_imitated(tmp_path: Path) -> None:
+    """The penalty on such germinations is for policies that learn from rewards; here it would hide the demonstrator."""
+    script = {0: Op.GERMINATE, 3: Op.ADVANCE, 8: Op.FOSSILIZE}
+    reports = [report for key in range(48) for report in episode(key, controller="blind", script=script)]
+    write_snapshot(tmp_path / "s", reports, split="train", change=_surely)
+    store = GraphDataset.load(tmp_path / "s", blueprints=BLUEPRINTS)
+    config = CONFIG.model_copy(update={"vtrace_passes": 60, "max_passes": 60, "min_commit_rate": 0.02})
+    training = TrainingRun.begin(store, config, None, 0)
+    assert float(training.learner.network.first_epoch_penalty) == 50.0
+    for _ in training.run():
+        pass
+    states, masks = store.states(store.sequences.starts)
+    shares = training.policy().act(states).op.masked_fill(~masks.op, -torch.inf).softmax(1)
+    assert float(shares[:, OP_INDEX[Op.GERMINATE]].min().detach()) > 0.9
+
+
+def _surely(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Reports of a controller that draws nothing."""
+    for row in rows:
+        chances = row["log_prob_behaviour"]
+        chances |= {head: 0.0 for head, value in chances.items() if value is not None}
+    return rows
 
 
 def test_a_falling_weight_of_the_entropy_is_refused(store: GraphDataset) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -12,8 +14,9 @@ from simic.contracts.actions import Op
 from simic.contracts.batches import OP_INDEX
 from simic.contracts.errors import TrainingError
 from simic.controllers.network import NetworkShape, PolicyNetwork
-from simic.learning.losses import commit_metrics
-from simic.learning.phases import check_commit_rate
+from simic.learning.commit_rates import check_commit_rate, commit_metrics, logged_commit_rates
+from simic.learning.losses import Loss
+from simic.learning.micro_batches import add_up, split_rows
 from simic.replay.dataset import GraphDataset
 
 SHAPE = NetworkShape(hidden=16, layers=1, blueprints=BLUEPRINTS)
@@ -65,8 +68,33 @@ def test_c2_rates_of_what_was_never_legal_are_0(store: GraphDataset) -> None:
 
 
 def test_the_alarm_rings_below_the_bound_and_only_with_evidence() -> None:
-    seen = [{"commit_rate": 0.03, "fossilize_legal": 0.5}, {"commit_rate": 0.01, "fossilize_legal": 0.5}]
+    seen = [update(0.03, 0.5), update(0.01, 0.5), update(0.0, 0.0)]
     check_commit_rate(seen, 0.02)
     with pytest.raises(TrainingError, match=r"is 0\.0200, less than train\.min_commit_rate 0\.021"):
         check_commit_rate(seen, 0.021)
-    check_commit_rate([{"commit_rate": 0.0, "fossilize_legal": 0.0}], 0.02)
+    check_commit_rate([update(0.0, 0.0)], 0.02)
+
+
+def update(fossilize_rate: float, fossilize_legal: float) -> dict[str, float]:
+    """The metrics of an update whose policy surely germinates."""
+    sure = {"germinate_rate": 1.0, "germinate_legal": 1.0, "advance_mean": 0.5, "advance_legal": 1.0}
+    return {**sure, "fossilize_rate": fossilize_rate, "fossilize_legal": fossilize_legal}
+
+
+def test_the_rates_do_not_depend_on_how_episodes_are_batched(tmp_path: Path) -> None:
+    """Fossilising is legal in one episode of eight: batches without one say nothing, and not that the rate is 0."""
+    script = {2: Op.GERMINATE, 5: Op.ADVANCE, 12: Op.FOSSILIZE}
+    reports = [r for key in range(16) for r in episode(key, script=script if key % 8 == 0 else {2: Op.GERMINATE})]
+    write_snapshot(tmp_path / "s", reports, split="train")
+    store, network = GraphDataset.load(tmp_path / "s", blueprints=BLUEPRINTS), with_biases()
+    whole = logged_commit_rates(network, store, 16)
+    assert whole["fossilize_legal"] == pytest.approx(1 / 8)
+    assert whole["commit_rate"] > 0.1
+    for batch in (1, 3, 8):
+        assert logged_commit_rates(network, store, batch) == pytest.approx(whole, rel=1e-4)
+    for most in (1, 3):
+        total: dict[str, torch.Tensor] = {}
+        for part in split_rows(16, most):
+            batch = store.batch(np.arange(16)[part.rows])
+            add_up(total, Loss(torch.zeros(()), commit_metrics(network.act(batch.steps), batch)), part.share)
+        assert {name: float(value) for name, value in total.items()} == pytest.approx(whole, rel=1e-4)

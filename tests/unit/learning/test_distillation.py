@@ -38,6 +38,7 @@ from simic.learning.distillation import BranchedDecisions, branched_decisions, h
 from simic.learning.phases import Record
 from simic.learning.training_run import TrainingRun, WarmStart
 from simic.replay.dataset import GraphDataset
+from simic.runtime.seeds import derive
 
 CONFIG = TrainConfig(
     network=NetworkConfig(hidden=16, layers=1),
@@ -279,6 +280,33 @@ def test_no_branch_and_no_parent_is_behaviour_for_v_trace(mixed: GraphDataset, b
     training = finish(mixed)
     assert training.final_metrics["mean_ratio"] > 0.0
     assert training._passes.sampler.passes_of(mixed.sequences.run_ids).sum() == 2 * 40
+
+
+def test_a_host_that_may_measure_later_does_not_teach_now(tmp_path: Path) -> None:
+    """Of its eighth of the hosts no ordinary episode teaches V-trace, whether or not a decision is branched yet."""
+    held = [key for key in range(400) if derive(key, "held out") % 8 == 0][:12]
+    others = [key for key in range(400) if derive(key, "held out") % 8][:30]
+    branches, episodes = bandit_branches([*others[:20], *held[:8]]), bandit_episodes([*others[20:], *held[8:]])
+    store = store_of(tmp_path, branches, episodes)
+    split = branched_decisions(store)
+    assert split is not None
+    taught = set(store.sequences.host_keys[distillation.without_held_out(store, split)].tolist())
+    assert taught == set(others[20:])
+
+
+def test_the_regrets_of_an_update_are_those_of_the_returns(tmp_path: Path) -> None:
+    """The margin of a doubtful germination shapes the loss, and not what the curves tell of it."""
+    store = before_the_first_epoch(tmp_path, range(16))
+    split = branched_decisions(store)
+    assert split is not None
+    decisions = split.learned._replace(returns=split.learned.returns * 0.05)
+    network = TrainingRun.begin(store, CONFIG, None, 0).policy()
+    network.first_epoch_penalty.fill_(50.0)
+    losses = distillation._Losses(network, store, decisions, 0.0, FeatureNoise(0.0, torch.Generator()))
+    found = losses.of_decisions(np.arange(len(decisions.rows)), 1.0).metrics
+    true = regrets(network, store, decisions)
+    assert true["held_out_regret"] > 0.1
+    assert float(found["expected_regret"]) == pytest.approx(true["held_out_regret"], rel=1e-4)
 
 
 @pytest.mark.parametrize("collapses", [False, True])

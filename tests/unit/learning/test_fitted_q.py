@@ -286,6 +286,12 @@ def test_a_log_of_one_fold_leaves_out_no_host(tmp_path: Path) -> None:
         finish(log)
 
 
+def test_without_cloning_nothing_tells_what_the_behaviour_takes(store: GraphDataset) -> None:
+    config = CONFIG.model_copy(update={"cloning_passes": 0})
+    with pytest.raises(ConfigError, match="cloning_passes of 1 or more"):
+        list(TrainingRun.begin(store, config, None, 0).run())
+
+
 def test_an_unknown_objective_is_refused_with_the_known_ones(store: GraphDataset) -> None:
     with pytest.raises(ConfigError, match="awr, cloning, fitted_q, ppo, vtrace"):
         finish(store, CONFIG.model_copy(update={"objective": "fited"}))

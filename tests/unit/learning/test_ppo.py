@@ -113,6 +113,8 @@ def test_far_from_the_reference_the_other_passes_that_share_it_are_left_out(stor
     assert [metrics["kl"] == 0.0 for metrics in seen] == [True, False, True, False]
     left_out = CONFIG.vtrace_passes * EPISODES // CONFIG.batch_sequences - 4
     assert training.final_metrics["updates_left_out"] == left_out
+    counts = training._passes.sampler.passes_of(store.sequences.run_ids)
+    assert counts.sum() == 4 * CONFIG.batch_sequences, "an episode that was not reached keeps its pass"
 
 
 def test_equal_seeds_give_equal_weights(store: GraphDataset) -> None:

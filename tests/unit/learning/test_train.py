@@ -381,6 +381,36 @@ def test_lf74_a_run_with_rounds_waits_for_their_episodes(
 
 
 @pytest.mark.parametrize("ratio", [0.0, 0.5])
+def test_the_first_round_after_a_training_without_updates_warms_up(tmp_path: Path) -> None:
+    """The champion has no pass left, so no optimiser has moments; at full rate its first steps would be too large."""
+    old, new = bandit_episodes(range(96)), bandit_episodes(range(200, 264))
+    first, second = (
+        write_snapshot(tmp_path / name, reports, split="train") for name, reports in (("1", old), ("2", old + new))
+    )
+    config = TrainConfig(
+        network=NetworkConfig(hidden=8, layers=1), batch_sequences=32, min_experiences=100, min_commit_rate=0.0,
+        start="scratch", vtrace_passes=2, max_passes=2, round_passes=2, cloning_passes=1, value_passes=1,
+        warmup_updates=10,
+    )  # fmt: skip
+    champion = sealed(tmp_path, first, config)
+    waits = sealed(tmp_path, first, config, WarmStart(Path(champion.path), False, has_rounds=True))
+    assert waits.updates == champion.updates
+    store = GraphDataset.load(Path(second.path), blueprints=blueprint_names())
+    training = TrainingRun.begin(store, config, WarmStart(Path(waits.path), True), 0)
+    rates = [record.metrics["lr_policy"] for record in training.run()]
+    assert rates[0] < rates[1] < rates[2]
+
+
+def test_a_policy_without_counted_passes_is_measured_on_the_log(tmp_path: Path) -> None:
+    """The gate asks for its importance ratios; of a training with passes they are those of its updates."""
+    snapshot = write_snapshot(tmp_path / "s", bandit_episodes(range(96)), split="train")
+    config = TrainConfig(
+        network=NetworkConfig(hidden=8, layers=1), batch_sequences=32, min_experiences=100, min_commit_rate=0.0,
+        start="scratch", vtrace_passes=0, cloning_passes=4, value_passes=1,
+    )  # fmt: skip
+    assert 0.5 < sealed(tmp_path, snapshot, config).metrics["mean_ratio"] <= 1.0
+
+
 def test_the_replay_ratio_bounds_the_earlier_episodes_of_a_pass(
     ratio: float, root: Path, tmp_path: Path, trained: TrainingReport, second_snapshot: SnapshotManifest
 ) -> None:
