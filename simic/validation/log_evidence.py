@@ -95,6 +95,7 @@ def log_evidence(use: LogUse, episodes: Mapping[str, LoggedEpisodes]) -> LogEvid
         sets=[host.set for host in hosts],
         families=[host.family for host in hosts],
         host_keys=[host.key for host in hosts],
+        host_episodes=np.bincount(labels, minlength=len(hosts)).tolist(),
         support={name: support_of(logged, labels) for name, logged in episodes.items()} if is_enough else {},
         returns=[] if ours is None else _per_host(ours, labels),
         gains=gains,

@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from simic.contracts.results.log_evidence import LogGroup, LogSupport, MeanWeight
+from simic.contracts.results.log_evidence import LogEvidence, LogGroup, LogSupport, MeanWeight
 from simic.contracts.results.off_policy import EvaluationVerdict, EvidenceCheck, LowerBound, OffPolicyRow, Range
 from simic.numerics.intervals import empirical_bernstein, hoeffding, student_quantile
 from simic.numerics.off_policy import (
@@ -230,9 +230,14 @@ def is_sufficient(episodes: LoggedEpisodes, hosts: NDArray[np.int64], groups: Se
     return all(check.passes for check in _checks_of(episodes, hosts, groups))
 
 
-def supports(support: LogSupport, groups: Sequence[LogGroup], name: str) -> bool:
+def supports(log: LogEvidence, name: str) -> bool:
     """Return whether the same holds by what is known of a log: all of it, and its groups for the policy ``name``."""
-    return all(check.passes for check in [*_checks(support), _group_check(groups, name)])
+    support, shares = log.support.get(name), [log.cut_off, *(group.cut_off for group in log.groups)]
+    if support is None:
+        return False
+    worst = None if any(share is None for share in shares) else max(share for share in shares if share is not None)
+    checks = [*_checks(support), _group_check(log.groups, name), _cut_off_check(worst)]
+    return all(check.passes for check in checks)
 
 
 def weight_margin(error: float | None) -> float:

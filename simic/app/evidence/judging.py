@@ -172,7 +172,8 @@ def _log_beside_trials(container: Container, training: TrainingReport) -> LogEvi
     manifest = read_manifest(find_folder(container.home, training.snapshot_digest), Verify.ALL)
     heads, horizons = episode_heads(manifest), horizons_of(manifest, Split.TEST)
     without = {run_id: _OTHER_HORIZON for run_id, horizon in horizons.items() if horizon != world.horizon}
-    held_out, log = held_out_episodes(heads, [world.set], MOST_BESIDE, without=without), None
+    cut_off, log = cut_off_episodes(manifest, [world.set]), None
+    held_out = held_out_episodes(heads, [world.set], MOST_BESIDE, cut_off, without)
     while log is None:
         if not held_out.used:
             return None
@@ -183,7 +184,7 @@ def _log_beside_trials(container: Container, training: TrainingReport) -> LogEvi
             without |= dict.fromkeys(unreadable, _UNREADABLE)
             # Others take no place of theirs, so the second reading is the last.
             most = MOST_BESIDE - len(unreadable)
-            held_out, log = held_out_episodes(heads, [world.set], most, without=without), None
+            held_out, log = held_out_episodes(heads, [world.set], most, cut_off, without), None
     spec = learned_spec(Path(training.path), training.digest, container.home.keys)
     return log_evidence(_use(manifest, held_out, log), {CANDIDATE: weighted(log, actions_in_log(container, spec, log))})
 

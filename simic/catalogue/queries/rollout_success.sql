@@ -1,6 +1,7 @@
 -- How many episodes of a policy in production succeeded since a moment. An episode succeeds that the governor did not
 -- end and that loses at most 0.005 of validation accuracy: what a report calls a regression loses as much. One without
--- an end counts as cut off after three times the longest whole episode of its set; until then it is open.
+-- an end counts as cut off after three times the longest whole episode of its set; until then it is open. All reports
+-- of this home's own collections carry one moment, so such episodes tell no duration.
 -- grain: one row
 -- inputs: episodes
 -- parameter digest: Digest of the policy.
@@ -10,7 +11,7 @@
 WITH longest AS (
     SELECT "set", max(last_issued_at - first_issued_at) AS duration
     FROM episodes
-    WHERE is_complete AND branch_of IS NULL AND trial_id IS NULL
+    WHERE is_complete AND branch_of IS NULL AND trial_id IS NULL AND last_issued_at > first_issued_at
     GROUP BY "set"
 ),
 

@@ -74,7 +74,7 @@ class LogEvidence(Contract):
     episodes: Count
     cut_off: UnitInterval | None = None
     """Share of the episodes on held-out hosts of one set, the largest over the sets, that were not logged to their end,
-    whoever logged them; the others are those that are used. Null if it was not counted, as beside trials."""
+    whoever logged them; the others are those that are used. Null if it was not counted."""
     horizons: list[Count] = Field(default_factory=list)
     """Horizons of the episodes, in epochs."""
     groups: list[LogGroup] = Field(default_factory=list)
@@ -82,6 +82,8 @@ class LogEvidence(Contract):
     """Set of each host."""
     families: list[Text]
     host_keys: list[Count]
+    host_episodes: list[Count] = Field(default_factory=list)
+    """Number of episodes of each host; empty if it is not known."""
     support: dict[str, LogSupport]
     """By policy: the candidate and, where they are compared with it, ``wait`` and the champion."""
     returns: list[Finite]
@@ -94,6 +96,7 @@ class LogEvidence(Contract):
         hosts = len(self.host_keys)
         columns: dict[str, Sequence[object]] = {"sets": self.sets, "families": self.families, **self.gains}
         columns |= {"returns": self.returns} if self.returns else {}
+        columns |= {"host_episodes": self.host_episodes} if self.host_episodes else {}
         if wrong := {name: len(values) for name, values in columns.items() if len(values) != hosts}:
             raise ValueError(f"expected {hosts} entries, one per host, found {wrong}")
         return self

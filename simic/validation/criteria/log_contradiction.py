@@ -35,8 +35,7 @@ CONFIDENCE = 0.99
 def judge(case: Case) -> Iterator[Criterion]:
     """Yield the criterion if a log on held-out hosts is sufficient evidence about the candidate."""
     log = case.report.log
-    support = None if log is None else log.support.get(CANDIDATE)
-    if log is None or support is None or not log.returns or not supports(support, log.groups, CANDIDATE):
+    if log is None or not log.returns or not supports(log, CANDIDATE):
         return
     grown = _in_mix_of(log, case.report.trials)
     if grown is None:
@@ -50,7 +49,7 @@ def judge(case: Case) -> Iterator[Criterion]:
 
 
 def _in_mix_of(log: LogEvidence, trials: TrialReport) -> Interval | None:
-    """Return the interval of the mean return in the trials, in the mix of families of the log.
+    """Return the interval of the mean return in the trials, in the mix of families of the log's episodes.
 
     None if a family of the log has fewer than two hosts in the trials.
     """
@@ -59,8 +58,11 @@ def _in_mix_of(log: LogEvidence, trials: TrialReport) -> Interval | None:
         return None
     returns, families = np.asarray(row.returns), np.asarray(trials.families)
     mean = variance = 0.0
-    for family, count in Counter(log.families).items():
-        own, share = returns[families == family], count / len(log.families)
+    episodes = Counter[str]()
+    for family, count in zip(log.families, log.host_episodes or [1] * len(log.families), strict=True):
+        episodes[family] += count
+    for family, count in episodes.items():
+        own, share = returns[families == family], count / episodes.total()
         if len(own) < 2:
             return None
         mean += share * float(own.mean())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -17,6 +17,7 @@ from simic.app.checks.doctor import open_doctor
 from simic.app.container import Container
 from simic.app.keys import Keys
 from simic.contracts.errors import ConfigError, RolloutFailedError, TransientError
+from simic.contracts.field_report import FieldReport
 from simic.contracts.results.lake import Health
 from simic.contracts.results.receipts import PolicyVersion
 from simic.contracts.results.rollout import RolloutVerdict
@@ -65,6 +66,23 @@ def test_a_policy_that_fails_is_rolled_back_for_all_before_its_hours_are_over(se
     reason = read_history(setting.home).done[-1].reason
     assert reason.startswith("rollout of tamiyo 1.0.1 to 10%: failing, 10 of 30 episodes succeeded")
     assert RolloutFailedError.exit_code == 3
+
+
+def test_a_collection_of_this_home_does_not_cut_open_trainings_off(setting: RollingOut) -> None:
+    """All its reports carry one moment: three times the duration of nothing is over at once."""
+    began = setting.begun.issued_at
+    land_at(setting, "collected", [r for key in range(4) for r in episode(key, controller="explore")], began)
+    live = [r for key in range(3) for r in episode(500 + key, policy_version=setting.begun.digest)[:2]]
+    land_at(setting, "live", live, began + timedelta(minutes=1))
+    setting.ahead = timedelta(minutes=2)
+    found = rollout.status(setting.home, setting.now())
+    assert found is not None and found.verdict is RolloutVerdict.INSUFFICIENT
+    assert (found.policy.episodes, found.policy.open) == (0, 3)
+
+
+def land_at(setting: RollingOut, name: str, reports: list[FieldReport], moment: datetime) -> None:
+    same = [report.model_copy(update={"issued_at": moment}) for report in reports]
+    land(setting.home, same, name=name, clock=lambda: moment)
 
 
 @pytest.mark.parametrize("start", ["partial", "full"])

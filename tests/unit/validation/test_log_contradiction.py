@@ -26,10 +26,12 @@ ENOUGH = LogSupport(
 )  # fmt: skip
 
 
-def group(mean: float | None, hosts: int = 50) -> LogGroup:
+def group(mean: float | None, hosts: int = 50, cut_off: float | None = 0.01) -> LogGroup:
     """Episodes of one controller, whose mean weight for the candidate has a standard error of 0.03."""
     weight = MeanWeight(mean=mean, error=None if mean is None else 0.03)
-    return LogGroup(set="benchmark", behaviour="explore", episodes=hosts, hosts=hosts, weights={CANDIDATE: weight})
+    return LogGroup(
+        set="benchmark", behaviour="explore", episodes=hosts, hosts=hosts, cut_off=cut_off, weights={CANDIDATE: weight}
+    )
 
 
 def judged(
@@ -38,6 +40,8 @@ def judged(
     support: LogSupport = ENOUGH,
     offsets: Sequence[float] = (0, 0),
     groups: Sequence[LogGroup] = (group(1.0), group(1.05)),
+    host_episodes: Sequence[int] = (),
+    cut_off: float | None = 0.01,
 ) -> list[Criterion]:
     """Trials with a mean return of 45 on both families, plus ``offsets``, and a log with the given returns."""
     rows = rows_of({"wait": 40.0, CANDIDATE: 45.0}, RunConfig(), 0)
@@ -51,7 +55,7 @@ def judged(
         estimator="PDWIS", snapshot_digest="0" * 64, behaviours={"explore": count}, left_out={}, episodes=count,
         sets=["benchmark"] * count, families=list(families), host_keys=list(range(count)),
         support={CANDIDATE: support}, returns=list(returns), gains={},
-        groups=list(groups),
+        groups=list(groups), host_episodes=list(host_episodes), cut_off=cut_off,
     )  # fmt: skip
     report = ValidationReport(
         **OWN, ordinal=1, policy_digest="1" * 64, champion_digest=None, snapshot_digest="0" * 64, trials=trials,
@@ -81,6 +85,24 @@ def test_families_weigh_as_in_the_log() -> None:
     families = [FAMILIES[0]] * 90 + [FAMILIES[1]] * 10
     (found,) = judged(around(47.0), families, offsets=(0, 20))
     assert found.verdict is Verdict.PASS
+
+
+def test_a_family_weighs_by_its_episodes_and_not_by_its_hosts() -> None:
+    """The second family earns 20 points more, and each of its hosts was logged nine times."""
+    families, often = FAMILIES * 50, [1, 9] * 50
+    (found,) = judged(around(63.0), families, offsets=(0, 20), host_episodes=often)
+    assert found.verdict is Verdict.PASS
+    (by_hosts,) = judged(around(63.0), families, offsets=(0, 20))
+    assert by_hosts.verdict is Verdict.FAIL
+
+
+@pytest.mark.parametrize(
+    ("cut_off", "groups"),
+    [(0.02, (group(1.0),)), (None, (group(1.0),)), (0.01, (group(1.0, cut_off=0.02),))],
+    ids=["of a set", "not counted", "of a controller"],
+)
+def test_a_log_of_survivors_contradicts_nothing(cut_off: float | None, groups: Sequence[LogGroup]) -> None:
+    assert judged(around(60.0), FAMILIES * 50, cut_off=cut_off, groups=groups) == []
 
 
 def test_a_log_that_says_too_little_adds_no_line() -> None:
