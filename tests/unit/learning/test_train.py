@@ -380,7 +380,6 @@ def test_lf74_a_run_with_rounds_waits_for_their_episodes(
     assert report.updates == SMALL.round_passes * -(-30 // SMALL.batch_sequences)
 
 
-@pytest.mark.parametrize("ratio", [0.0, 0.5])
 def test_the_first_round_after_a_training_without_updates_warms_up(tmp_path: Path) -> None:
     """The champion has no pass left, so no optimiser has moments; at full rate its first steps would be too large."""
     old, new = bandit_episodes(range(96)), bandit_episodes(range(200, 264))
@@ -411,6 +410,7 @@ def test_a_policy_without_counted_passes_is_measured_on_the_log(tmp_path: Path) 
     assert 0.5 < sealed(tmp_path, snapshot, config).metrics["mean_ratio"] <= 1.0
 
 
+@pytest.mark.parametrize("ratio", [0.0, 0.5])
 def test_the_replay_ratio_bounds_the_earlier_episodes_of_a_pass(
     ratio: float, root: Path, tmp_path: Path, trained: TrainingReport, second_snapshot: SnapshotManifest
 ) -> None:
