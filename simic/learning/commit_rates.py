@@ -70,7 +70,12 @@ def _at_least_once(probabilities: Tensor, batch: SequenceBatch, op: Op) -> tuple
 
 
 def pooled_rates(seen: Sequence[Mapping[str, float]], episodes: Sequence[int] | None = None) -> dict[str, float]:
-    """Return ``commit_metrics`` of all ``episodes`` of several batches together; by default batches are of one size."""
+    """Return ``commit_metrics`` of all ``episodes`` of several batches together; by default batches are of one size.
+
+    Empty if the batches have none of them, as those of an objective of another package may.
+    """
+    if not all(name in metrics for metrics in seen for name in (*WEIGHTS, *WEIGHTS.values())):
+        return {}
     sizes = np.ones(len(seen)) if episodes is None else np.asarray(episodes, dtype=np.float64)
     pooled = {}
     for rate, weight in WEIGHTS.items():
@@ -88,7 +93,7 @@ def check_commit_rate(seen: Sequence[Mapping[str, float]], least: float) -> None
     """
     if not any(metrics["fossilize_legal"] for metrics in seen):
         return
-    rate = pooled_rates(seen)["commit_rate"]
+    rate = pooled_rates(seen).get("commit_rate", 0.0)
     if rate < least:
         raise TrainingError(
             "the commit rate, P(germinates at least once) x P(fossilises at least once) on logged states, "
