@@ -30,7 +30,7 @@ from simic.trust.keys import (
     present_signer,
     replace_key,
 )
-from simic.trust.revocation import Revocations, add_revocation
+from simic.trust.revocation import FORMER_SUFFIX, Revocations, add_revocation
 
 __all__ = ["Keys"]
 
@@ -73,7 +73,8 @@ class Keys:
     def revoke(self, name: str, reason: str) -> KeyChange:
         """Stop trusting a key; if it signs for this home, a new one is created first.
 
-        Repeating the call changes nothing, and completes what a killed process left.
+        Repeating the call changes nothing, and completes what a killed process left. An id that is not known here is
+        revoked too: a step of the result says so, and names the keys that are still trusted.
 
         Args:
             name: An id, or the first characters of a known one.
@@ -135,6 +136,12 @@ class Keys:
                 f"{SIGNING_KEY_VARIABLE} holds the key that was revoked, so nothing can be signed: put another key "
                 f"there ({HOW_TO_MAKE}), or unset it to use a key of this home"
             )
+        if revoked is not None and not self._is_known(revoked):
+            trusted = ", ".join(sorted({*self._keyring.key_ids(), signer.key_id}))
+            steps.append(
+                f"{revoked} is no key of this home: its public half was never here, or is lost. It will not be trusted "
+                f"if it comes. If the id is mistyped, revoke the right one too; keys still trusted: {trusted}"
+            )
         is_countersigned = False
         affected = find_revoked(self._home, self._keyring)
         if affected.lines or affected.directories:
@@ -167,6 +174,11 @@ class Keys:
             except ConfigError as error:
                 return own, str(error)
         return own, None
+
+    def _is_known(self, revoked: str) -> bool:
+        """Return whether the public half of a revoked key is on record here."""
+        revocation = self._keyring.revocations().by_key[revoked]
+        return revocation.public_key is not None or (self._home.keys / f"{revoked}{FORMER_SUFFIX}").exists()
 
     def _resolve(self, name: str, own: Signer | None) -> str:
         known = {*self._keyring.lying(), *self._keyring.revocations().by_key, *([own.key_id] if own else [])}

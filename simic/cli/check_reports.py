@@ -66,8 +66,8 @@ def check_reports(
     Several files may come in any order, as those of a Grower do, and may share episodes. In a single file the reports
     of an episode stand in the order of their steps.
 
-    Of a spool only reports that wait for an ingest are read, not those that have landed: they are in its folder
-    tamiyo.field_reports/done, which can be named too.
+    Of a spool only reports that wait for an ingest are read, from its folders tamiyo.field_reports/claimed and
+    incoming, not those that have landed: they are in tamiyo.field_reports/done, which can be named too.
 
     An episode is complete if it was seen from step 0 to its end without a fault. Others land too, and curation leaves
     them out. Memory is bounded: the 100,000 episodes without an end that were written last are remembered, as many
@@ -118,26 +118,33 @@ def check_reports(
 
 
 def _names(given: str) -> list[str]:
-    """Return the files that a name stands for: those of a folder, or of what waits in a spool, the oldest first."""
+    """Return the files that a name stands for: those of a folder, the oldest first, or those that wait in a spool.
+
+    In a spool those that an ingest claimed and did not finish come first, as in the next ingest.
+    """
     folder = Path(given)
     try:
         if given == STDIN or not folder.is_dir():
             return [given]
-        waiting = folder / FIELD_REPORTS / "incoming"
-        within = waiting if waiting.is_dir() else folder
-        paths = [path for path in within.iterdir() if path.name.endswith(SUFFIXES) and not path.name.startswith(".")]
-        if not paths:
-            landed = (
-                f". Reports that an ingest has read lie in {waiting.parent / 'done'}; name that folder to check them"
-            )
+        topic = folder / FIELD_REPORTS
+        waiting = [path for path in (topic / "claimed", topic / "incoming") if path.is_dir()]
+        names = [str(path) for within in waiting or [folder] for path in _reports_in(within)]
+        if not names:
+            landed = f". Reports that an ingest has read lie in {topic / 'done'}; name that folder to check them"
             raise ConfigError(
-                f"FILE: cannot read {given}: expected files *.jsonl or *.jsonl.zst in {within}, found none"
-                f"{landed if within == waiting else ''}"
+                f"FILE: cannot read {given}: expected files *.jsonl or *.jsonl.zst in "
+                f"{' or '.join(map(str, waiting or [folder]))}, found none{landed if waiting else ''}"
             )
-        # A file is newer than those whose reports it continues, so few reports have to wait for earlier ones.
-        return [str(path) for path in sorted(paths, key=lambda path: (path.stat().st_mtime_ns, path.name))]
+        return names
     except (OSError, ValueError) as error:
         raise ConfigError(f"FILE: cannot read {given}: {getattr(error, 'strerror', None) or error}") from error
+
+
+def _reports_in(folder: Path) -> list[Path]:
+    """Return the files of reports in a folder, the oldest first."""
+    paths = [path for path in folder.iterdir() if path.name.endswith(SUFFIXES) and not path.name.startswith(".")]
+    # A file is newer than those whose reports it continues, so few reports have to wait for earlier ones.
+    return sorted(paths, key=lambda path: (path.stat().st_mtime_ns, path.name))
 
 
 def _nobody(_count: int, /, note: str | None = None) -> None:

@@ -77,7 +77,8 @@ def revoke(
     If the key is the signing key of this home, a new one is created first. If the key is in SIMIC_SIGNING_KEY, nothing
     can be signed until that variable holds another key. Policies that the key sealed are refused, the champion
     included. `simic keys reseal` seals promoted policies again; all others must be trained and validated again. A
-    revocation is permanent; repeating it changes nothing.
+    revocation is permanent; repeating it changes nothing. A key that this home never had can be revoked by its whole
+    id: the result then says so and names the keys still trusted.
     """
     from simic.app.keys import Keys
 

@@ -25,7 +25,8 @@ __all__ = ["Accepted", "Refused", "Validator", "exceeds_depth"]
 
 _DELETE = bytes(byte for byte in range(256) if byte not in b'[]{}"\\')
 _ONE_KIND = bytes.maketrans(b"{}", b"[]")
-_STRING = re.compile(rb'"(?:[^"\\]|\\.)*+(?:"|\Z)', re.DOTALL)
+_STRING = re.compile(rb'"(?:[^"\\]|\\.)*+(?:"|\\?\Z)', re.DOTALL)
+"""A string, also one that the text cuts off: a quote that began none would make the search of a text quadratic."""
 _OPEN = ord("[")
 
 

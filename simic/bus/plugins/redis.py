@@ -8,6 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from simic.bus.codec import MAX_PAYLOAD_BYTES
 from simic.bus.factory import URL_VARIABLE, BusSpec
 from simic.bus.plugins.spool import open_spool
 from simic.contracts.errors import ConfigError
@@ -25,8 +26,14 @@ def open_bus(url: str, spec: BusSpec) -> Bus:
     """Open Redis at ``url``; no request is sent yet.
 
     Raises:
-        ConfigError: the URL is not usable, or the redis package is missing.
+        ConfigError: the URL is not usable, the redis package is missing, or ``ingest.max_report_bytes`` allows reports
+            that are longer than an entry.
     """
+    if spec.ingest.max_report_bytes > MAX_PAYLOAD_BYTES:
+        raise ConfigError(
+            f"ingest.max_report_bytes: expected at most {MAX_PAYLOAD_BYTES} with Redis, which carries no longer report, "
+            f"found {spec.ingest.max_report_bytes}: lower the setting, or unset {URL_VARIABLE} to use the spool"
+        )
     if find_spec("redis") is None:
         raise ConfigError(
             f"{URL_VARIABLE} is set, but Python's redis package is missing: pip install -e '.[redis]' in a checkout "

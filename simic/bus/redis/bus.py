@@ -36,6 +36,10 @@ __all__ = ["RedisStreamsBus"]
 _LOG = logging.getLogger(__name__)
 
 
+_UNDELIVERABLE = frozenset({Defect.TOO_LONG, Defect.UNREADABLE, Defect.GIVEN_UP})
+"""Defects of lines that have no content, or not all of it; an entry would pass the beginning of a line off as whole."""
+
+
 @dataclass(frozen=True)
 class StreamDelivery(Delivery):
     """A delivery of entries of a stream."""
@@ -86,7 +90,7 @@ class RedisStreamsBus:
     def forward(self, topic: str, name: str, lines: Iterable[Line]) -> None:
         """Add the lines of another bus, torn ones too; a line that cannot be an entry becomes a dead letter.
 
-        The correlation id is that of a line's envelope, or ``name``. The time to live begins now: the server was away.
+        A dead letter holds at most the beginning of a long line, so its caller keeps the source. The correlation id is that of a line's envelope, or ``name``. The time to live begins now: the server was away.
         """
         now = self._clock()
         wraps: dict[str, Callable[[bytes], list[bytes]]] = {}
@@ -97,8 +101,8 @@ class RedisStreamsBus:
                 if sent not in wraps:
                     wraps[sent] = wrapper(topic, sent, now, self._config.ttl_s)
                 try:
-                    if line.defect in (Defect.UNREADABLE, Defect.GIVEN_UP):
-                        raise ContractError(line.note)
+                    if line.defect in _UNDELIVERABLE:
+                        raise ContractError(line.note or line.defect.value)
                     writer.add(wraps[sent](line.data))
                 except ContractError as error:
                     fields = {b"payload": line.data, b"correlation_id": sent.encode()}

@@ -2,7 +2,8 @@
 
 Files of the spool are forwarded in order, before anything newer. A file is removed once the server has answered for
 all its lines. A process that is killed in between leaves lines twice, never none; consumers recognise them by their
-id. Files that a person put into the spool are forwarded as well.
+id. Files that a person put into the spool are forwarded as well. A file with a line that is too long for an entry moves
+to ``aside`` instead.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from itertools import islice
 from pathlib import Path
 
 from simic.bus.codec import MAX_PAYLOAD_BYTES
-from simic.bus.protocol import BusCounters, DeadLetter, Delivery, TopicStatus
+from simic.bus.protocol import BusCounters, DeadLetter, Defect, Delivery, Line, TopicStatus
 from simic.bus.redis.bus import RedisStreamsBus
 from simic.bus.spool.bus import SpoolBus, StuckDelivery, check_name, spill_lock
 from simic.contracts.errors import ContractError, TransientError
@@ -99,7 +100,7 @@ class SpoolFallbackBus:
                 return 0
             forwarded = 0
             for delivery in islice(self._movable(topic), limit):
-                self.stream.forward(topic, _plain_name(delivery.source), delivery.open(MAX_PAYLOAD_BYTES))
+                self.stream.forward(topic, _plain_name(delivery.source), _lines_of(delivery))
                 self._spool.discard(delivery)
                 forwarded += 1
                 on_forwarded(1)
@@ -167,6 +168,19 @@ def _short_enough(line: bytes) -> bytes:
     if len(line) > MAX_PAYLOAD_BYTES:
         raise ContractError(f"a line of {len(line)} bytes exceeds {MAX_PAYLOAD_BYTES}")
     return line
+
+
+def _lines_of(delivery: Delivery) -> Iterator[Line]:
+    """Yield the lines, and have the file kept if one is too long for an entry: its note says where the file lies."""
+    for line in delivery.open(MAX_PAYLOAD_BYTES):
+        if line.defect is Defect.TOO_LONG and delivery.abandon is not None:
+            delivery.abandon()
+            place = f"{delivery.topic}/aside/{delivery.source}"
+            line = line._replace(
+                note=f"expected at most {MAX_PAYLOAD_BYTES} bytes, which an entry of Redis carries, found more; its file "
+                f"is set aside as {place}: shorten the line, or ingest the file without REDIS_URL"
+            )
+        yield line
 
 
 def _plain_name(source: str) -> str:

@@ -41,3 +41,20 @@ def test_a_long_history_is_counted_in_constant_memory(home: Path, place: str) ->
     counted = found.journal_lines if place == PROMOTIONS_LEDGER else found.receipts
     assert (counted, found.receipts + found.journal_lines) == (RECORDS, RECORDS)
     assert peak < PEAK_BYTES
+
+
+def test_revoking_an_id_that_was_never_here_names_the_keys_still_trusted(home: Path) -> None:
+    """A mistyped id leaves the key that leaked trusted, so success alone would deceive; its repetition says it too."""
+    app = Container(Home(home), load_profile("quick"), 0)
+    app.home.create()
+    leaked = app.signer.key_id
+    mistyped = f"{leaked[:-1]}{'1' if leaked[-1] == '0' else '0'}"
+    for _ in range(2):
+        done = Keys(app).revoke(mistyped, "leaked")
+        (step,) = [step for step in done.next_steps if mistyped in step]
+        assert "is no key of this home: its public half was never here" in step
+        assert f"still trusted: {leaked}" in step
+    for _ in range(2):
+        done = Keys(app).revoke(leaked, "leaked")
+        assert done.revoked == leaked
+        assert [step for step in done.next_steps if "never" in step] == []

@@ -20,13 +20,14 @@ from cryptography.x509.oid import NameOID
 from support.servers.redis_buses import TOPIC, drain, stream_bus
 from support.servers.redis_server import RedisProcess
 
+from simic.bus.codec import MAX_PAYLOAD_BYTES
 from simic.bus.factory import BusSpec, open_bus
 from simic.bus.plugins import redis as plugin
 from simic.bus.redis.connection import RedisServer
 from simic.bus.redis.fallback import SpoolFallbackBus
 from simic.bus.spool.bus import SpoolBus
 from simic.contracts.errors import ConfigError, SimicError, TransientError
-from simic.contracts.settings.run import BusConfig
+from simic.contracts.settings.run import BusConfig, IngestConfig
 
 SECRET = "s3cr3t-p4ss"  # noqa: S105 - what must not be seen
 NOBODY = "redis://127.0.0.1:1"
@@ -213,6 +214,15 @@ def test_the_environment_chooses_and_says_what_is_missing(tmp_path: Path, monkey
     with pytest.raises(ConfigError, match=r"pip install -e '\.\[redis\]'"):
         open_bus(BusSpec(tmp_path, has_url=True), {"REDIS_URL": NOBODY})
     assert issubclass(ConfigError, SimicError)
+
+
+def test_reports_longer_than_an_entry_carries_are_not_allowed_with_redis(tmp_path: Path) -> None:
+    most = BusSpec(tmp_path, has_url=True, ingest=IngestConfig(max_report_bytes=MAX_PAYLOAD_BYTES))
+    more = most._replace(ingest=IngestConfig(max_report_bytes=MAX_PAYLOAD_BYTES + 1))
+    assert isinstance(open_bus(most, {"REDIS_URL": NOBODY}), SpoolFallbackBus)
+    assert isinstance(open_bus(more, {"REDIS_URL": "file:"}), SpoolBus)
+    with pytest.raises(ConfigError, match=r"max_report_bytes: expected at most 1048576 with Redis, .* found 1048577"):
+        open_bus(more, {"REDIS_URL": NOBODY})
 
 
 def test_a_consumer_keeps_its_name_and_shares_it_with_no_other_home(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ import pytest
 from support.servers.redis_buses import TOPIC, drain, stream_bus
 from support.servers.redis_server import RedisProcess
 
+from simic.bus.codec import MAX_PAYLOAD_BYTES
 from simic.bus.redis.fallback import RETRY_AFTER_S, SpoolFallbackBus
 from simic.bus.spool.bus import SpoolBus
 from simic.contracts.errors import ContractError, TransientError
@@ -147,15 +148,31 @@ def test_order_holds_when_the_clock_is_set_back(
     assert list(drain(bus)) == [b"0", b"1", b"2", b"3"]
 
 
-def test_files_that_a_person_dropped_travel_too_and_broken_ones_harm_nobody(
-    bus: SpoolFallbackBus, tmp_path: Path
-) -> None:
+def test_files_that_a_person_dropped_travel_too(bus: SpoolFallbackBus, tmp_path: Path) -> None:
     folder = tmp_path / "spool" / TOPIC / "incoming"
     folder.mkdir(parents=True)
-    (folder / "mine.jsonl").write_bytes(b'{"a": 1}\n' + b"x" * (2 << 20) + b'\n{"b": 2}\n')
+    (folder / "mine.jsonl").write_bytes(b'{"a": 1}\n' + b"x" * MAX_PAYLOAD_BYTES + b'\n{"b": 2}\n')
     got = list(drain(bus))
-    assert [data[:8] for data in got] == [b'{"a": 1}', b"xxxxxxxx", b'{"b": 2}']
-    assert len(got[1]) == 1 << 20, "too long for a report in any case; the beginning is enough to say so"
+    assert [(data[:8], len(data)) for data in got] == [(b'{"a": 1}', 8), (b"xxxxxxxx", 1 << 20), (b'{"b": 2}', 8)]
+    assert list((tmp_path / "spool").rglob("*.jsonl*")) == []
+
+
+def test_pd5_a_line_longer_than_an_entry_becomes_a_dead_letter_and_its_file_is_kept_whole(
+    bus: SpoolFallbackBus, tmp_path: Path
+) -> None:
+    """An entry of its beginning would be refused as damaged, and the only copy of the rest would be gone."""
+    folder = tmp_path / "spool" / TOPIC / "incoming"
+    folder.mkdir(parents=True)
+    content = b'{"a": 1}\n' + b"x" * (MAX_PAYLOAD_BYTES + 1) + b'\n{"b": 2}\n'
+    (folder / "mine.jsonl").write_bytes(content)
+    (folder / "next.jsonl").write_bytes(b"3\n")
+    assert list(drain(bus)) == [b'{"a": 1}', b'{"b": 2}', b"3"]
+    (letter,) = bus.dead_letters(TOPIC)
+    assert letter.message.startswith("line 2 of mine: expected at most 1048576 bytes, which an entry of Redis carries")
+    assert f"its file is set aside as {TOPIC}/aside/mine.jsonl" in letter.message
+    assert (letter.raw[:2], letter.is_whole, bus.replay(TOPIC)) == (b"xx", False, 0)
+    assert (folder.with_name("aside") / "mine.jsonl").read_bytes() == content
+    assert bus.status(TOPIC)[6:] == (0, 1)
 
 
 def test_pd5_files_that_cannot_be_read_are_set_aside_and_become_dead_letters(

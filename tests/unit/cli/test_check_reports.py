@@ -19,6 +19,7 @@ from support.builders.reports import episode, write_jsonl
 from simic.cli import check_reports
 from simic.cli.console import errors_become_exit_codes
 from simic.cli.main import app
+from simic.contracts.names import FIELD_REPORTS
 
 
 class Done(NamedTuple):
@@ -164,6 +165,24 @@ def test_a_file_too_large_on_disk_is_refused_before_it_is_read(tmp_path: Path, c
     done = call(str(path), "-o", "ingest.max_file_mb=1")
     assert (done.code, f"(ingest.max_file_mb), found {1 << 40}" in done.out) == (1, True)
     assert "0 accepted" in done.out
+
+
+def test_of_a_spool_both_folders_are_read_from_which_the_next_ingest_delivers(tmp_path: Path, call: Simic) -> None:
+    topic = tmp_path / FIELD_REPORTS
+    for folder in ("claimed", "incoming", "done"):
+        (topic / folder).mkdir(parents=True)
+    write_jsonl(topic / "done" / "landed.jsonl", good())
+    done = call(str(tmp_path))
+    assert (done.code, f"in {topic / 'claimed'} or {topic / 'incoming'}, found none" in done.err) == (2, True)
+    write_jsonl(topic / "claimed" / "b.jsonl", good())
+    done = call(str(tmp_path))
+    assert (done.code, "20 accepted" in done.out) == (0, True), done.err
+    write_jsonl(topic / "incoming" / "a.jsonl", [b"{broken"])
+    done = call(str(tmp_path))
+    assert (done.code, "20 accepted" in done.out, "a.jsonl, line 1: malformed_json" in done.out) == (1, True, True)
+    (topic / "incoming" / "a.jsonl").unlink()
+    (topic / "incoming").rmdir()
+    assert call(str(tmp_path)).code == 0
 
 
 def test_what_cannot_be_read_or_holds_nothing_is_no_success(tmp_path: Path, call: Simic) -> None:

@@ -13,6 +13,7 @@ from support.servers.forked_commands import run_command
 from simic.cli.main import PANELS
 from simic.cli.options import open_container
 from simic.contracts.errors import ConfigError
+from simic.contracts.names import FIELD_REPORTS
 from simic.runtime.home import Home, HomeUse
 
 
@@ -56,6 +57,18 @@ def test_an_ingest_from_a_mistyped_spool_is_a_usage_error_and_creates_nothing(tm
         assert (done.returncode, done.stdout) == (ConfigError.exit_code, "")
         assert f"--spool: expected an existing folder, found none at {missing}" in done.stderr
     assert not (tmp_path / "spol").exists()
+    assert not home.exists()
+
+
+def test_an_ingest_from_the_folder_of_a_topic_is_a_usage_error_that_names_its_spool(tmp_path: Path, home: Path) -> None:
+    topic = tmp_path / FIELD_REPORTS
+    for waiting in ("incoming", "claimed"):
+        (topic / waiting).mkdir(parents=True)
+        done = run_command("ingest", "--spool", str(topic))
+        assert (done.returncode, done.stdout) == (ConfigError.exit_code, "")
+        assert f"found the folder of a topic at {topic}: give its parent, --spool {tmp_path}" in done.stderr
+        assert [path.name for path in topic.iterdir()] == [waiting]
+        (topic / waiting).rmdir()
     assert not home.exists()
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from simic.ingestion.validate import exceeds_depth
@@ -50,7 +51,41 @@ def test_agrees_with_the_parsed_document(document: Any, indent: int | None, is_a
         (b'{"a": "\\"' + b"[" * 100 + b'"}', 16, False),
         (b'{"a": "x\\', 16, False),
         (b"", 4, False),
+        (b'"[[[\\', 2, False),
+        (b'[["a" ["\\', 2, True),
     ],
 )
 def test_texts_that_are_not_json_are_measured_too(text: bytes, limit: int, expected: bool) -> None:
     assert exceeds_depth(limit, text) is expected
+
+
+def depth_by_reading(text: bytes) -> int:
+    """The greatest depth, byte by byte: brackets of any kind count, a string ends at its quote or with the text."""
+    deepest = open_now = position = 0
+    while position < len(text):
+        byte = text[position : position + 1]
+        position += 1
+        if byte == b'"':
+            while position < len(text) and text[position : position + 1] != b'"':
+                position += 2 if text[position : position + 1] == b"\\" else 1
+            position += 1
+        elif byte in b"[{":
+            open_now += 1
+            deepest = max(deepest, open_now)
+        elif byte in b"]}":
+            open_now -= 1
+    return deepest
+
+
+@given(st.text(st.sampled_from('[]{}"\\a\n'), max_size=30), st.integers(0, 6))
+@example('"[\\', 0)
+def test_agrees_with_reading_byte_by_byte_whatever_the_text(text: str, limit: int) -> None:
+    assert exceeds_depth(limit, text.encode()) is (depth_by_reading(text.encode()) > limit)
+
+
+def test_a_string_that_ends_in_a_lone_backslash_is_searched_once() -> None:
+    """If the search began again at each quote, this text would take minutes."""
+    line = b'"\\' * (256 * 512)
+    begin_s = time.process_time()
+    assert not exceeds_depth(16, line)
+    assert time.process_time() - begin_s < 2.0
