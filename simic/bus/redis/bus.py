@@ -90,7 +90,8 @@ class RedisStreamsBus:
     def forward(self, topic: str, name: str, lines: Iterable[Line]) -> None:
         """Add the lines of another bus, torn ones too; a line that cannot be an entry becomes a dead letter.
 
-        A dead letter holds at most the beginning of a long line, so its caller keeps the source. The correlation id is that of a line's envelope, or ``name``. The time to live begins now: the server was away.
+        A dead letter holds at most the beginning of a long line, so its caller keeps the source. The correlation id is
+        that of a line's envelope, or ``name``. The time to live begins now: the server was away.
         """
         now = self._clock()
         wraps: dict[str, Callable[[bytes], list[bytes]]] = {}
