@@ -31,7 +31,7 @@ def open_bus(url: str, spec: BusSpec) -> Bus:
     """
     if spec.ingest.max_report_bytes > MAX_PAYLOAD_BYTES:
         raise ConfigError(
-            f"ingest.max_report_bytes: expected at most {MAX_PAYLOAD_BYTES} with Redis, which carries no longer report, "
+            f"ingest.max_report_bytes: expected at most {MAX_PAYLOAD_BYTES}, the longest report that Redis carries, "
             f"found {spec.ingest.max_report_bytes}: lower the setting, or unset {URL_VARIABLE} to use the spool"
         )
     if find_spec("redis") is None:

@@ -177,8 +177,8 @@ def _lines_of(delivery: Delivery) -> Iterator[Line]:
             delivery.abandon()
             place = f"{delivery.topic}/aside/{delivery.source}"
             line = line._replace(
-                note=f"expected at most {MAX_PAYLOAD_BYTES} bytes, which an entry of Redis carries, found more; its file "
-                f"is set aside as {place}: shorten the line, or ingest the file without REDIS_URL"
+                note=f"expected at most {MAX_PAYLOAD_BYTES} bytes, which an entry of Redis carries, found more; its "
+                f"file is set aside as {place}: shorten the line, or ingest the file without REDIS_URL"
             )
         yield line
 
