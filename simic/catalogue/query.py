@@ -47,13 +47,17 @@ __all__ = [
 
 
 def plain_value(value: Any) -> Any:
-    """Return a value for JSON: times in ISO 8601, decimals as floats, values that JSON lacks (NaN too) as text."""
+    """Return a value for JSON: times in ISO 8601, values that JSON lacks (NaN too) as text.
+
+    A decimal is a float if that has all its digits, else text.
+    """
     if value is None or isinstance(value, (bool, int, str)):
         return value
     if isinstance(value, float):
         return value if math.isfinite(value) else str(value)
     if isinstance(value, Decimal):
-        return plain_value(float(value))
+        near = float(value)
+        return near if Decimal(repr(near)) == value else str(value)
     if isinstance(value, datetime):
         return (value if value.tzinfo is None else value.astimezone(UTC)).isoformat()
     if isinstance(value, (bytes, bytearray, memoryview)):

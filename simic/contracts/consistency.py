@@ -13,7 +13,7 @@ from simic.contracts.actions import OPS, ActionMasks, Op
 from simic.contracts.field_report import FieldReport, Outcome
 from simic.contracts.lifecycle import ALIVE_STAGES, TRANSITIONS, SeedStage, Trigger
 from simic.contracts.names import is_learned
-from simic.contracts.state import SystemState
+from simic.contracts.state import SMALL_LIMIT, SeedState, SystemState
 
 __all__ = ["TOLERANCE", "find_contradiction", "find_mask_contradiction"]
 
@@ -209,13 +209,9 @@ def _of_history(field: str, history: Sequence[float], present: float | None) -> 
 
 def _of_parameters(report: FieldReport) -> str | None:
     metrics, state, action = report.metrics, report.state, report.action
-    before, rent, op = state.seed_parameters, metrics.rent_parameters, action.op
-    slot = None if action.slot is None else state.slots[action.slot]
-    if report.observation_window_epochs == 1:  # over a longer window seeds may end
-        least = before - slot.parameters if slot is not None and op is _PRUNE else before
-        if rent < least or (rent > before and op is not _GERMINATE):
-            bounds = f"at least {least}" if op is _GERMINATE else f"{least} to {before}"
-            return _mismatch("metrics.rent_parameters", f"{bounds} after {op.value}, by state.seed_parameters", rent)
+    op, slot = action.op, None if action.slot is None else state.slots[action.slot]
+    if (mismatch := _of_rent(report, slot)) is not None:
+        return mismatch
     kept = _kept(state) + (slot.parameters if slot is not None and op is _FOSSILIZE else 0)
     if metrics.committed_parameters != kept:
         expected = f"parameters of fossilised seeds after {op.value} = {kept}"
@@ -223,6 +219,22 @@ def _of_parameters(report: FieldReport) -> str | None:
     if report.final_state is not None and (final_kept := _kept(report.final_state)) != kept:
         return _mismatch("final_state.slots", f"fossilised seeds of {kept} parameters", final_kept)
     return None
+
+
+def _of_rent(report: FieldReport, slot: SeedState | None) -> str | None:
+    state, rent, op = report.state, report.metrics.rent_parameters, report.action.op
+    before = state.seed_parameters
+    if report.observation_window_epochs > 1:  # seeds may end in a longer window
+        seeds = min(state.seeds_max, len(state.slots))
+        if rent <= seeds * SMALL_LIMIT:
+            return None
+        return _mismatch("metrics.rent_parameters", f"at most {seeds * SMALL_LIMIT} of {seeds} seeds", rent)
+    least = before - slot.parameters if slot is not None and op is _PRUNE else before
+    most = before + SMALL_LIMIT if op is _GERMINATE else before
+    if least <= rent <= most:
+        return None
+    expected = f"{least} to {most} after {op.value}, by state.seed_parameters"
+    return _mismatch("metrics.rent_parameters", expected, rent)
 
 
 def _kept(state: SystemState) -> int:

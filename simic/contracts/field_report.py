@@ -77,7 +77,8 @@ class StepMetrics(Contract):
     """Validation loss after the window."""
     rent_parameters: Count
     """Parameters of seeds alive or fossilised during the window; over one epoch the state's `seed_parameters`, plus
-    germinated ones, minus at most those pruned."""
+    germinated ones, minus at most those pruned. A germinated seed has at most 10,000,000, and so has each seed of a
+    longer window."""
     committed_parameters: Count
     """Parameters of fossilised seeds after the window: those of the state and of a seed that FOSSILIZE addressed."""
     test_accuracy: UnitInterval | None = None

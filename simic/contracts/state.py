@@ -14,6 +14,7 @@ from simic.contracts.names import KEY_LIMIT
 
 __all__ = [
     "HISTORY_EPOCHS",
+    "SMALL_LIMIT",
     "HardwareContext",
     "HostGraph",
     "HostIdentity",
@@ -26,7 +27,9 @@ __all__ = [
 HISTORY_EPOCHS = 5
 """Largest number of epochs of history in a state, oldest first, the current epoch last."""
 
-Small = Annotated[int, Field(ge=0, le=10_000_000)]
+SMALL_LIMIT = 10_000_000
+"""Largest count in a state: of parameters of a seed, of epochs, of seeds."""
+Small = Annotated[int, Field(ge=0, le=SMALL_LIMIT)]
 NodeIndex = Annotated[int, Field(ge=0, le=4095)]
 
 

@@ -31,6 +31,7 @@ from simic.lake.lake import Lake, open_lake
 from simic.lake.parts import ledger_digest
 from simic.ledgers.policies import champion_versions
 from simic.runtime.clock import Clock
+from simic.runtime.files import os_error_as_transient, require_one_file_system
 from simic.runtime.home import Home
 from simic.runtime.locks import exclusive
 from simic.snapshots.manifest import describe_files, publish, snapshot_digest, write_settings
@@ -90,6 +91,7 @@ def curate(
     after it ran.
 
     Raises:
+        ConfigError: if the folder of snapshots is on another file system than that of temporary files.
         ContractError: if the lake holds no reports, or an invariant is violated.
         IntegrityError: if a part is damaged.
         TransientError: if the disk is full, or another curation is running.
@@ -104,6 +106,8 @@ def curate(
                 'simic sql "SELECT reason, message FROM quarantine"'
             )
         tmp = home.tmp / _TMP
+        with os_error_as_transient(f"make {home.snapshots} and {home.tmp}"):
+            require_one_file_system(home.snapshots, home.tmp)
         shutil.rmtree(tmp, ignore_errors=True)
         built = tmp / "snapshot"
         try:

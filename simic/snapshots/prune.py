@@ -11,7 +11,7 @@ from pathlib import Path
 from simic.contracts.errors import ConfigError, IntegrityError
 from simic.contracts.results.snapshots import PolicyStatus, Pruned, SnapshotPruning, SnapshotSummary
 from simic.ledgers.pins import SNAPSHOTS_LOCK
-from simic.runtime.files import fsync_dir
+from simic.runtime.files import fsync_dir, require_one_file_system
 from simic.runtime.home import Home
 from simic.runtime.locks import exclusive
 from simic.snapshots.index import list_snapshots, policy_statuses, without_training_receipt
@@ -40,6 +40,7 @@ def prune(
         on_removed: called with 1 after each removal.
 
     Raises:
+        ConfigError: if the folder of snapshots is on another file system than that of temporary files.
         TransientError: while a run, a curation, a training run or an export is active.
         IntegrityError: if a manifest cannot be read, or the training receipt of a registered version is lost.
     """
@@ -57,7 +58,8 @@ def prune(
         reasoned = [(summary, _reasons(summary, summary.digest in newest, spared)) for summary in listed.snapshots]
         leaving = [summary for summary, reasons in reasoned if not reasons]
         freed_bytes = _freed_bytes(Path(summary.path) for summary in leaving)
-        if not is_dry_run:
+        if leaving and not is_dry_run:
+            require_one_file_system(home.snapshots, home.tmp)
             for summary in leaving:
                 # Columns first, which a training makes again: nobody would look for those of a snapshot that is gone.
                 _remove_columns(home, summary.digest)

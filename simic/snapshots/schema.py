@@ -93,7 +93,7 @@ ROW_INDEX_COLUMNS: Columns = {
 EPISODE_COLUMNS: Columns = {
     "run_id": (_TEXT, "The episode; rows are ordered by it."),
     **_IDENTITY,
-    "versions_behind": (_WHOLE, "Policies known to be newer than the one that acted; null without a policy."),
+    "versions_behind": (_WHOLE, "Newer policies, promoted here or acting in whole episodes; null without a policy."),
     "quality": (
         _REAL,
         "From 0 to 1: the product of the shares of active seeds whose contribution was measured, of probed seeds with "

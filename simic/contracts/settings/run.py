@@ -277,7 +277,8 @@ class CurateConfig(Contract):
     """Horizons of further episodes to use, beside ``world.horizon``: networks that Simic does not train have their own.
     Rent is charged per horizon of the episode."""
     max_versions_behind: Annotated[int, Field(ge=0, le=1_000_000)] | None = None
-    """Largest number of versions by which an episode's policy may be behind the newest one; null is no limit."""
+    """Largest number of versions by which an episode's policy may be behind the newest one; null is no limit. Versions
+    are policies that were promoted in this home or acted in a whole, usable episode."""
     max_mb: Annotated[int, Field(ge=1, le=100_000_000)] | None = None
     """Largest uncompressed size in MiB of the steps of a snapshot; beyond it the oldest and least useful episodes are
     left out. Null is no limit."""

@@ -64,7 +64,7 @@ violations AS (
     FROM episode_rows
     WHERE NOT coalesce(
         abs(reward_progress - $accuracy_scale::DOUBLE * (accuracy_after - accuracy_before))
-        -- each step may be off from its state and from the next: 034_episode_quality.sql tolerates both
+        -- each step may be off from its state and from the next: 031_episode_summaries.sql tolerates both
         <= $accuracy_scale::DOUBLE * 2 * $chain_tolerance * steps + $points_tolerance,
         false
     )

@@ -98,6 +98,22 @@ def test_staleness_counts_newer_policies_in_experience_and_ledger(tmp_path: Path
     assert {row["host_key"] for row in table(kept)} == {4, 5}, "no policy is never stale"
 
 
+def test_only_whole_episodes_and_promotions_make_others_stale(tmp_path: Path) -> None:
+    """Single reports of the untrusted bus, an episode without its end, and one of two policies age nobody."""
+    home = Home(tmp_path)
+    rows = [plain(report) for letter, key in (("a", 1), ("b", 2)) for report in policy(letter, key, key)]
+    rows += [plain(policy(letter, key, 5)[0]) for key, letter in enumerate("cdef", start=10)]
+    rows += [plain(report) for report in policy("0", 20, 6)[:-1]]
+    mixed = [plain(report) for report in policy("1", 21, 7)]
+    mixed[-1]["policy_version"] = "2" * 64
+    drop(home, "rows", [*rows, *mixed])
+    ingest_all(home)
+    manifest = curate_all(home, max_versions_behind=1)
+    assert {row["host_key"]: row["versions_behind"] for row in table(manifest)} == {1: 1, 2: 0}
+    assert manifest.rejected == {"unfinished": 4 + 19, "mixed_identity": 20}
+    assert curate_all(home, max_versions_behind=0).rejected == {"stale": 20, "unfinished": 23, "mixed_identity": 20}
+
+
 def test_beyond_the_budget_whole_episodes_leave_the_oldest_and_least_useful_first(tmp_path: Path) -> None:
     home = Home(tmp_path)
     old, new = NOW - timedelta(days=9), NOW - timedelta(days=1)

@@ -258,6 +258,29 @@ CONTRADICTIONS: dict[str, tuple[int, Spoil, str]] = {
         "metrics.rent_parameters: expected 820 to 820 after WAIT, by state.seed_parameters, found 819",
     ),
     "rent of nobody": (WAITING, metrics(rent_parameters=1), "expected 0 to 0 after WAIT"),
+    "rent of more than a seed may have": (
+        GERMINATION,
+        metrics(rent_parameters=10_000_001),
+        "rent_parameters: expected 0 to 10000000 after GERMINATE, by state.seed_parameters, found 10000001",
+    ),
+    "rent of more seeds than may be": (
+        HOLDING,
+        lambda r: r.update(
+            observation_window_epochs=5,
+            state={**r["state"], "seeds_max": 2},
+            metrics={**r["metrics"], "rent_parameters": 20_000_001},
+        ),
+        "rent_parameters: expected at most 20000000 of 2 seeds, found 20000001",
+    ),
+    "rent of more seeds than slots": (
+        HOLDING,
+        lambda r: r.update(
+            observation_window_epochs=5,
+            state={**r["state"], "seeds_max": 10_000_000},
+            metrics={**r["metrics"], "rent_parameters": 2**53},
+        ),
+        "rent_parameters: expected at most 30000000 of 3 seeds, found 9007199254740992",
+    ),
     "nothing committed by a fossil": (
         FOSSILIZE,
         metrics(committed_parameters=0),
@@ -329,6 +352,7 @@ LEGAL: dict[str, tuple[int, Spoil]] = {
         ],
     ),
     "a longer window": (HOLDING, report(observation_window_epochs=5)),
+    "rent of the largest seed": (GERMINATION, metrics(rent_parameters=10_000_000)),
     "an episode cut off": (LAST, report(terminated=False, truncated=True)),
     "an operation masked although a slot would allow it": (
         WAITING,

@@ -76,6 +76,24 @@ def test_it_maps_only_what_is_larger_than_the_budget(in_memory: GraphDataset, tm
     assert not is_mapped(GraphDataset.load(tmp_path / "snapshot", blueprints=BLUEPRINTS, max_bytes=1))
 
 
+def test_wide_graphs_of_the_last_run_ids_count_in_full(tmp_path: Path) -> None:
+    """Producers choose run ids, so no selection by them stands for the rest."""
+    reports = [report for key in range(110) for report in episode(key)]
+    last = max(report.run_id for report in reports)
+
+    def widen(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        for row in rows:
+            for state in (row["state"], row["final_state"]):
+                if row["run_id"] == last and state is not None:
+                    state["graph"]["layers"] += [state["graph"]["layers"][-1]] * 500
+        return rows
+
+    manifest = write_snapshot(tmp_path / "snapshot", reports, split="train", change=widen)
+    size = GraphDataset.of_snapshot(manifest, blueprints=BLUEPRINTS).size_bytes
+    for limit in (size, size - 1):
+        assert store_module._exceeds(manifest, "train", BLUEPRINTS, limit) is (limit < size)
+
+
 def test_columns_are_written_once_and_again_when_damaged(
     in_memory: GraphDataset, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
