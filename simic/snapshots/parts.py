@@ -37,6 +37,7 @@ __all__ = [
     "STEPS_NAME",
     "is_linked_part",
     "link_parts",
+    "linked_parts",
     "read_rows",
     "unlink_unused",
 ]
@@ -185,6 +186,13 @@ def _spill_dir(folder: Path) -> AbstractContextManager[Path | str]:
     return tempfile.TemporaryDirectory(prefix=f"simic-{prefix}")
 
 
+def linked_parts(manifest: SnapshotManifest) -> list[Path]:
+    """Return the files of the lake that a snapshot links, in the order of the ledger."""
+    sources = {file.name for file in manifest.sources}
+    names = (Path(name).name for name in manifest.ledger_parts)
+    return [Path(manifest.path) / name for name in names if name in sources]
+
+
 def _create_relations(connection: duckdb.DuckDBPyConnection, folder: Path, manifest: SnapshotManifest) -> None:
     """Create the relations of the query.
 
@@ -192,9 +200,8 @@ def _create_relations(connection: duckdb.DuckDBPyConnection, folder: Path, manif
     maps the index of a part in the ledger to its index among the linked ones.
     """
     sources = {file.name for file in manifest.sources}
-    parts = [Path(name).name for name in manifest.ledger_parts]
-    linked = [index for index, name in enumerate(parts) if name in sources]
-    paths = [folder / parts[index] for index in linked]
+    linked = [index for index, name in enumerate(manifest.ledger_parts) if Path(name).name in sources]
+    paths = linked_parts(manifest)
     create_evolved_view(connection, "linked", paths, LANDED_SCHEMA, with_row_ids=True)
     numbers = pa.table({"part": linked, "number": range(len(linked))})
     create_table(connection, "parts", numbers.cast(pa.schema([("part", pa.int64()), ("number", pa.int64())])))

@@ -221,7 +221,9 @@ def test_reports_longer_than_an_entry_carries_are_not_allowed_with_redis(tmp_pat
     more = most._replace(ingest=IngestConfig(max_report_bytes=MAX_PAYLOAD_BYTES + 1))
     assert isinstance(open_bus(most, {"REDIS_URL": NOBODY}), SpoolFallbackBus)
     assert isinstance(open_bus(more, {"REDIS_URL": "file:"}), SpoolBus)
-    with pytest.raises(ConfigError, match=r"max_report_bytes: expected at most 1048576, .* Redis carries, found 1048577"):
+    with pytest.raises(
+        ConfigError, match=r"max_report_bytes: expected at most 1048576, .* Redis carries, found 1048577"
+    ):
         open_bus(more, {"REDIS_URL": NOBODY})
 
 
