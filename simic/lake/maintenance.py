@@ -43,7 +43,7 @@ class LakeMaintenance:
             parts=len(lake.parts),
             rows=_rows(lake.parts),
             size_bytes=_size(lake.parts),
-            small_parts=sum(part.size_bytes < self._config.small_mb * MIB for part in lake.parts),
+            small_parts=sum(len(run) for run in plan_merges(lake.parts, self._limits(least_parts=2))),
             oldest_landed_at=min(moments, default=None),
             newest_landed_at=max(moments, default=None),
             retired_files=sum(name in lake.state.retired for name in lake.store.names()) if lake.state.retired else 0,
@@ -116,8 +116,7 @@ class LakeMaintenance:
             yield lake
 
     def _merge(self, lake: Lake, least_parts: int, most_merges: int | None) -> Compaction:
-        limits = MergeLimits(self._config.small_mb * MIB, self._config.target_mb * MIB, least_parts)
-        runs = plan_merges(lake.parts, limits)[:most_merges]
+        runs = plan_merges(lake.parts, self._limits(least_parts))[:most_merges]
         before = lake
         if runs:
             with self._progress.task("merge", sum(len(run) for run in runs)) as advance:
@@ -132,6 +131,9 @@ class LakeMaintenance:
             size_bytes_before=_size(before.parts),
             size_bytes_after=_size(lake.parts),
         )
+
+    def _limits(self, least_parts: int) -> MergeLimits:
+        return MergeLimits(self._config.small_mb * MIB, self._config.target_mb * MIB, least_parts)
 
     def _drop(self, lake: Lake, max_age_days: float | None, max_bytes: int | None) -> Retention:
         before, dropped = lake, {"age": 0, "bytes": 0}

@@ -33,7 +33,7 @@ class LakeStatus(Contract):
     rows: Count
     size_bytes: Count
     small_parts: Count
-    """Number of parts below ``lake.small_mb``, which can be merged."""
+    """Number of parts that `simic lake compact` merges now: neighbours of one day that are below ``lake.small_mb``."""
     oldest_landed_at: UtcDatetime | None
     newest_landed_at: UtcDatetime | None
     retired_files: Count
