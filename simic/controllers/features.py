@@ -32,7 +32,6 @@ __all__ = [
     "FEATURE_VERSION",
     "encode",
     "feature_names",
-    "has_seed",
     "has_trained",
     "in_unit_of_state",
 ]
@@ -99,7 +98,7 @@ _LOG1P = frozenset({
 })  # fmt: skip
 """Features that are ``log1p`` of a number of the state."""
 
-_EPOCH, _BUDGET_USED = (FEATURES["context"].index(name) for name in ("epoch_fraction", "budget_used"))
+_EPOCH = FEATURES["context"].index("epoch_fraction")
 
 FEATURE_VERSION = hashlib.sha256(repr(sorted(FEATURES.items())).encode()).hexdigest()[:16]
 """Digest of all names in order, 16 hexadecimal characters."""
@@ -121,11 +120,6 @@ def has_trained(context_x: Tensor) -> Tensor:
     The epoch tells: a framework may leave the training loss out of every state.
     """
     return context_x[:, _EPOCH] > 0
-
-
-def has_seed(context_x: Tensor) -> Tensor:
-    """Return for context features [N, F], not normalised, whether each host has a seed alive or kept, bool [N]."""
-    return context_x[:, _BUDGET_USED] > 0
 
 
 def encode(observations: Observations) -> GraphBatch:

@@ -24,7 +24,7 @@ from torch.nn import functional
 
 from simic.contracts.actions import Head, Op
 from simic.contracts.batches import HEAD_INDEX, OP_INDEX
-from simic.controllers.features import has_seed, has_trained
+from simic.controllers.features import has_trained
 from simic.controllers.heads import ActionDistribution
 from simic.controllers.network import FeatureNoise, PolicyNetwork
 from simic.learning.annealed_regret import rates_of, regret_terms, temperature_at
@@ -57,10 +57,9 @@ BATCH = 128
 FEATURE_NOISE = 0.3
 """Noise on the features of a policy that learns from the returns of single episodes, in standard deviations. Without it
 the policy gives hosts that are alike different slots and blueprints, whichever the luck of their episodes favoured."""
-GERMINATION_MARGIN = 1.0
-"""Points that the loss takes off the return of a germination before the first epoch, and in a host that has a seed.
-Hosts look more alike before the first epoch than after it, and few decisions are about a second seed. So the luck of
-single returns would give all such hosts a seed that suits some."""
+FIRST_EPOCH_MARGIN = 1.0
+"""Points that the loss takes off the return of a germination before the first epoch. Hosts look more alike then than an
+epoch later, so the luck of single returns would give all of them a seed that suits some."""
 FOLLOWING_WEIGHT = 0.3
 """Weight of cloning the decisions that follow in the best branches."""
 _OP = HEAD_INDEX[Head.OP]
@@ -312,9 +311,8 @@ class _Losses(NamedTuple):
         store, network, rows = self.store, self.network, self.decisions.rows[ids]
         states, masks = store.states(rows)
         actions, returns, tried = self.decisions.tried_at(ids, states.context_x.device)
-        has_margin = ~has_trained(states.context_x) | has_seed(states.context_x)
-        is_doubtful = has_margin.unsqueeze(1) & (actions[..., _OP] == _GERMINATE)
-        regret = regret_of(returns - GERMINATION_MARGIN * is_doubtful)
+        is_early = ~has_trained(states.context_x).unsqueeze(1) & (actions[..., _OP] == _GERMINATE)
+        regret = regret_of(returns - FIRST_EPOCH_MARGIN * is_early)
         distribution = ActionDistribution(network.act(states, self.noise), states.slot_ptr, masks, self.exploration)
         joint = distribution.log_probs(actions).masked_fill(~tried, IMPOSSIBLE)
         terms = regret_terms(joint, regret).mean()

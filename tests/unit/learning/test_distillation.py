@@ -29,7 +29,6 @@ from simic.contracts.field_report import FieldReport
 from simic.contracts.names import LEARNED
 from simic.contracts.settings.network import NetworkConfig
 from simic.contracts.settings.training import TrainConfig
-from simic.controllers.features import FEATURES
 from simic.controllers.network import FeatureNoise
 from simic.hosts.plugins import blueprint_names
 from simic.learning import distillation, training_run
@@ -95,18 +94,12 @@ def before_the_first_epoch(root: Path, keys: Iterable[int]) -> GraphDataset:
     return store_of(root, untrained_at_first(bandit_branches(keys, noise=0.0)))
 
 
-def with_a_seed(root: Path, keys: Iterable[int]) -> GraphDataset:
-    store = store_of(root, bandit_branches(keys, noise=0.0))
-    store.table.context_x[:, FEATURES["context"].index("budget_used")] = 0.5
-    return store
-
-
-def without_doubt(root: Path, keys: Iterable[int]) -> GraphDataset:
+def after_the_first_epoch(root: Path, keys: Iterable[int]) -> GraphDataset:
     return store_of(root, bandit_branches(keys, noise=0.0))
 
 
-@pytest.mark.parametrize(("of", "margin"), [(before_the_first_epoch, 1.0), (with_a_seed, 1.0), (without_doubt, 0.0)])
-def test_a_doubtful_germination_has_to_be_worth_a_point_more_than_waiting(
+@pytest.mark.parametrize(("of", "margin"), [(before_the_first_epoch, 1.0), (after_the_first_epoch, 0.0)])
+def test_a_germination_before_the_first_epoch_has_to_be_worth_a_point_more_than_waiting(
     of: Callable[[Path, Iterable[int]], GraphDataset], margin: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The loss takes a point off its return; the returns stay as they are, and so does every other decision."""
@@ -116,7 +109,7 @@ def test_a_doubtful_germination_has_to_be_worth_a_point_more_than_waiting(
     germinates = split.learned.actions[..., 0] == OP_INDEX[Op.GERMINATE]
     less = split.learned._replace(returns=split.learned.returns - margin * germinates)
     with_margin = _policy_gradient(store, split.learned)
-    monkeypatch.setattr(distillation, "GERMINATION_MARGIN", 0.0)
+    monkeypatch.setattr(distillation, "FIRST_EPOCH_MARGIN", 0.0)
     torch.testing.assert_close(with_margin, _policy_gradient(store, less))
     assert torch.allclose(with_margin, _policy_gradient(store, split.learned)) == (margin == 0.0)
 
@@ -296,7 +289,7 @@ def test_a_host_that_may_measure_later_does_not_teach_now(tmp_path: Path) -> Non
 
 
 def test_the_regrets_of_an_update_are_those_of_the_returns(tmp_path: Path) -> None:
-    """The margin of a doubtful germination shapes the loss, and not what the curves tell of it."""
+    """The margin of an early germination shapes the loss, and not what the curves tell of it."""
     store = before_the_first_epoch(tmp_path, range(16))
     split = branched_decisions(store)
     assert split is not None
