@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
@@ -121,8 +121,9 @@ def test_a_host_does_not_notice_its_company() -> None:
     together = run_episodes(job([3, 14, 25, 36], spec))
     alone = join([run_episodes(job([key], spec)) for key in (3, 14, 25, 36)])
     backwards = run_episodes(job([36, 25, 14, 3], spec))
-    for one, other, reverse in zip(together, alone, backwards, strict=True):
-        assert one.tolist() == other.tolist() == reverse.tolist()[::-1]
+    for field in fields(together):
+        one, other, reverse = (getattr(episodes, field.name).tolist() for episodes in (together, alone, backwards))
+        assert one == other == reverse[::-1], field.name
 
 
 def test_an_action_outside_its_masks_is_counted_and_waited_out() -> None:
