@@ -114,19 +114,19 @@ def pretend(monkeypatch: pytest.MonkeyPatch) -> Install:
             nothing = np.zeros(len(returns))
             none = nothing.astype(np.int64)
             return Episodes(
-                np.array(returns),
-                nothing,
-                nothing,
-                none,
-                none,
-                nothing,
-                nothing.astype(np.bool_),
-                none,
-                none.astype(object),
-                nothing,
-                np.zeros((len(returns), 3), dtype=np.int64),
-                np.array(returns),
-                np.zeros((len(returns), 6), dtype=np.int64),
+                returns=np.array(returns),
+                validation_accuracy=nothing,
+                test_accuracy=nothing,
+                committed_parameters=none,
+                seed_epochs=none,
+                rents=nothing,
+                panicked=nothing.astype(np.bool_),
+                validation_loss=nothing,
+                test_returns=np.array(returns),
+                illegal_actions=none,
+                kept=none.astype(object),
+                flags=np.zeros((len(returns), 3), dtype=np.int64),
+                effort=np.zeros((len(returns), 6), dtype=np.int64),
             )
 
         monkeypatch.setattr(halving, "_grow_mixed", run)
