@@ -31,6 +31,7 @@ from simic.replay.cut_off import cut_off_episodes
 from simic.replay.logged import Log, episode_heads, horizons_of, read_log
 from simic.snapshots.index import find_folder
 from simic.snapshots.manifest import Verify, read_manifest
+from simic.snapshots.parts import REJECTED_NAME
 from simic.trust.canonical import digest_of
 from simic.validation.gate_bounds import judgement_text
 from simic.validation.held_out import HeldOut, held_out_episodes
@@ -172,7 +173,9 @@ def _log_beside_trials(container: Container, training: TrainingReport) -> LogEvi
     manifest = read_manifest(find_folder(container.home, training.snapshot_digest), Verify.ALL)
     heads, horizons = episode_heads(manifest), horizons_of(manifest, Split.TEST)
     without = {run_id: _OTHER_HORIZON for run_id, horizon in horizons.items() if horizon != world.horizon}
-    cut_off, log = cut_off_episodes(manifest, [world.set]), None
+    # A snapshot that does not say what it left out cannot say what was cut off, and then supports no comparison.
+    is_counted = any(file.name == REJECTED_NAME for file in manifest.files)
+    cut_off, log = cut_off_episodes(manifest, [world.set]) if is_counted else None, None
     held_out = held_out_episodes(heads, [world.set], MOST_BESIDE, cut_off, without)
     while log is None:
         if not held_out.used:
