@@ -37,7 +37,7 @@ def test_without_counted_passes_the_supervised_phases_make_the_policy(tmp_path: 
     assert report.updates == 2 * 3
     assert (report.episodes, report.passes) == (40, 0.0)
     assert 0.0 < report.metrics["commit_rate"] < 1.0
-    assert "mean_ratio" not in report.metrics
+    assert 0.0 < report.metrics["mean_ratio"] <= 1.0
     start = WarmStart(Path(report.path), is_continuation=True)
     again = sealed(tmp_path, log_of(tmp_path / "next"), SMALL, start=start)
     assert again.passes == SMALL.round_passes

@@ -25,11 +25,11 @@ from support.builders.snapshots import reseal, write_snapshot
 
 from simic.contracts.errors import ContractError, TransientError
 from simic.contracts.settings.training import ReplayConfig
-from simic.replay import mapped, snapshot_size
+from simic.replay import dataset as store_module
+from simic.replay import mapped
 from simic.replay.dataset import GraphDataset
 from simic.replay.live.buffer import LiveBuffer
 from simic.replay.rows import read_parts
-from simic.replay.snapshot_size import exceeds
 from simic.runtime.files import disk_full_as_transient
 
 
@@ -92,19 +92,19 @@ def test_wide_graphs_of_the_last_run_ids_count_in_full(tmp_path: Path) -> None:
     manifest = write_snapshot(tmp_path / "snapshot", reports, split="train", change=widen)
     size = GraphDataset.of_snapshot(manifest, blueprints=BLUEPRINTS).size_bytes
     for limit in (size, size - 1):
-        assert exceeds(manifest, "train", BLUEPRINTS, limit) is (limit < size)
+        assert store_module._exceeds(manifest, "train", BLUEPRINTS, limit) is (limit < size)
 
 
 def test_footers_of_the_files_tell_that_a_snapshot_fits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Reading all states takes seconds, and few snapshots come near the budget."""
     manifest = write_snapshot(tmp_path / "snapshot", [r for key in range(9) for r in episode(key)], split="train")
     size = GraphDataset.of_snapshot(manifest, blueprints=BLUEPRINTS).size_bytes
-    units, most = snapshot_size._unit_bytes(manifest, "train", BLUEPRINTS), snapshot_size._most(manifest)
-    counts = sum(snapshot_size._counts(rows) for rows in read_parts(manifest, "train", 10, ("state", "final_state")))
+    units, most = store_module._unit_bytes(manifest, "train", BLUEPRINTS), store_module._most(manifest)
+    counts = sum(store_module._counts(rows) for rows in read_parts(manifest, "train", 10, ("state", "final_state")))
     assert (most >= counts).all()
     assert size <= int(units @ most) < 3 * size
-    monkeypatch.setattr(snapshot_size, "read_parts", None)
-    assert not exceeds(manifest, "train", BLUEPRINTS, 3 * size)
+    monkeypatch.setattr(store_module, "read_parts", None)
+    assert not store_module._exceeds(manifest, "train", BLUEPRINTS, 3 * size)
 
 
 def test_columns_are_written_once_and_again_when_damaged(
@@ -171,7 +171,7 @@ def test_d6_a_failure_while_writing_leaves_nothing_behind(
     in_memory: GraphDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """D6 holds chunk by chunk: a row without its propensity far behind the first chunk stops everything."""
-    monkeypatch.setattr(snapshot_size, "_SAMPLE_ROWS", 7)
+    monkeypatch.setattr(store_module, "_SAMPLE_ROWS", 7)
     reports = [report for key in range(6) for report in episode(key, horizon=8)]
 
     def spoil(rows: list[dict[str, object]]) -> list[dict[str, object]]:
@@ -210,7 +210,7 @@ def test_what_a_killed_process_left_is_removed(in_memory: GraphDataset, tmp_path
 def test_an_episode_in_two_places_is_refused(
     in_memory: GraphDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(snapshot_size, "_SAMPLE_ROWS", 7)
+    monkeypatch.setattr(store_module, "_SAMPLE_ROWS", 7)
     reports = [report for key in range(4) for report in episode(key, horizon=8)]
     write_snapshot(tmp_path / "twice", reports, split="train", change=lambda rows: rows + rows[:8])
     with pytest.raises(ContractError, match="whole episodes"):
