@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -142,7 +143,7 @@ def test_a_comparison_that_stops_by_itself_has_the_hosts_of_a_trial_of_that_size
 def test_decided_pairs_stop_the_comparison(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     def better(*arguments: Any) -> dict[str, Episodes]:
         found = grow_all(*arguments)
-        return {**found, "random": found["random"]._replace(returns=found["random"].returns + 50.0)}
+        return {**found, "random": replace(found["random"], returns=found["random"].returns + 50.0)}
 
     monkeypatch.setattr(comparison, "grow_all", better)
     settings = ["world.horizon=4", "world.workers=1", "trial.hosts_per_family=64", "trial.bootstrap_samples=200"]
