@@ -282,7 +282,7 @@ def _exceeds(manifest: SnapshotManifest, split: str, blueprints: tuple[str, ...]
 def _most(manifest: SnapshotManifest) -> NDArray[np.int64]:
     """Return upper bounds of ``_counts`` from the footers of all linked files, whatever the snapshot takes of them."""
     steps, lengths = 0, np.zeros((len(_STATES), len(_LISTS)), np.int64)
-    for path in linked_parts(manifest):
+    for path in linked_parts(manifest).values():
         footer = pq.read_metadata(path)
         steps += footer.num_rows
         leaves = [footer.schema.column(index).path for index in range(footer.num_columns)]

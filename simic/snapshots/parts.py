@@ -186,11 +186,10 @@ def _spill_dir(folder: Path) -> AbstractContextManager[Path | str]:
     return tempfile.TemporaryDirectory(prefix=f"simic-{prefix}")
 
 
-def linked_parts(manifest: SnapshotManifest) -> list[Path]:
-    """Return the files of the lake that a snapshot links, in the order of the ledger."""
-    sources = {file.name for file in manifest.sources}
-    names = (Path(name).name for name in manifest.ledger_parts)
-    return [Path(manifest.path) / name for name in names if name in sources]
+def linked_parts(manifest: SnapshotManifest) -> dict[int, Path]:
+    """Return the files of the lake that a snapshot links, by their index in the ledger, ascending."""
+    sources, names = {file.name for file in manifest.sources}, [Path(name).name for name in manifest.ledger_parts]
+    return {index: Path(manifest.path) / name for index, name in enumerate(names) if name in sources}
 
 
 def _create_relations(connection: duckdb.DuckDBPyConnection, folder: Path, manifest: SnapshotManifest) -> None:
@@ -199,11 +198,9 @@ def _create_relations(connection: duckdb.DuckDBPyConnection, folder: Path, manif
     ``steps`` and ``row_index`` are paired by their ``row_id``; ``linked`` has the rows of all linked parts; ``parts``
     maps the index of a part in the ledger to its index among the linked ones.
     """
-    sources = {file.name for file in manifest.sources}
-    linked = [index for index, name in enumerate(manifest.ledger_parts) if Path(name).name in sources]
-    paths = linked_parts(manifest)
-    create_evolved_view(connection, "linked", paths, LANDED_SCHEMA, with_row_ids=True)
-    numbers = pa.table({"part": linked, "number": range(len(linked))})
+    linked = linked_parts(manifest)
+    create_evolved_view(connection, "linked", list(linked.values()), LANDED_SCHEMA, with_row_ids=True)
+    numbers = pa.table({"part": list(linked), "number": range(len(linked))})
     create_table(connection, "parts", numbers.cast(pa.schema([("part", pa.int64()), ("number", pa.int64())])))
     for name in (STEPS_NAME, ROW_INDEX_NAME):
         create_parquet_view(connection, Path(name).stem, [folder / name], pa.schema([]), with_row_ids=True)
