@@ -6,30 +6,29 @@ one, are pooled with these numbers as weights; their plain mean would depend on 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from simic.contracts.actions import Op
 from simic.contracts.batches import OP_INDEX
 from simic.contracts.errors import TrainingError
 from simic.controllers.network import NetworkOutput, PolicyNetwork
+from simic.learning.micro_batches import RATE_WEIGHTS, add_up
 from simic.replay.batch import SequenceBatch
 from simic.replay.dataset import GraphDataset
 
 __all__ = [
-    "WEIGHTS",
     "check_commit_rate",
     "commit_metrics",
-    "evenly_spaced",
     "logged_commit_rates",
+    "measured",
     "pooled_rates",
 ]
 
-WEIGHTS = {"germinate_rate": "germinate_legal", "fossilize_rate": "fossilize_legal", "advance_mean": "advance_legal"}
-"""The metric by which each rate is weighted when batches are pooled."""
 _MOST_EPISODES = 256
 """Largest number of episodes on which a trained policy is measured."""
 
@@ -69,20 +68,19 @@ def _at_least_once(probabilities: Tensor, batch: SequenceBatch, op: Op) -> tuple
     return (1.0 - never).sum() / ever_legal.sum().clamp(min=1.0), ever_legal.mean()
 
 
-def pooled_rates(seen: Sequence[Mapping[str, float]], episodes: Sequence[int] | None = None) -> dict[str, float]:
-    """Return ``commit_metrics`` of all ``episodes`` of several batches together; by default batches are of one size.
+def pooled_rates(seen: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Return ``commit_metrics`` of several updates, whose batches are nearly of one size, together.
 
-    Empty if the batches have none of them, as those of an objective of another package may.
+    Empty if the updates have none of them, as those of an objective of another package may.
     """
-    if not all(name in metrics for metrics in seen for name in (*WEIGHTS, *WEIGHTS.values())):
+    if not all(name in metrics for metrics in seen for name in (*RATE_WEIGHTS, *RATE_WEIGHTS.values())):
         return {}
-    sizes = np.ones(len(seen)) if episodes is None else np.asarray(episodes, dtype=np.float64)
     pooled = {}
-    for rate, weight in WEIGHTS.items():
+    for rate, weight in RATE_WEIGHTS.items():
         rates, weights = (np.array([metrics[name] for metrics in seen]) for name in (rate, weight))
-        total = float((weights * sizes).sum())
-        pooled[rate] = float((rates * weights * sizes).sum()) / total if total else 0.0
-        pooled[weight] = total / float(sizes.sum())
+        total = float(weights.sum())
+        pooled[rate] = float((rates * weights).sum()) / total if total else 0.0
+        pooled[weight] = total / len(seen)
     return {"commit_rate": pooled["germinate_rate"] * pooled["fossilize_rate"], **pooled}
 
 
@@ -106,15 +104,20 @@ def check_commit_rate(seen: Sequence[Mapping[str, float]], least: float) -> None
 @torch.no_grad()
 def logged_commit_rates(network: PolicyNetwork, store: GraphDataset, batch_sequences: int) -> dict[str, float]:
     """Return ``commit_metrics`` of evenly spaced episodes of the data set."""
-    chosen, seen, sizes = evenly_spaced(len(store)), list[dict[str, float]](), list[int]()
+    every = np.arange(len(store))
+    return measured(store, every, batch_sequences, lambda batch: commit_metrics(network.act(batch.steps), batch))
+
+
+def measured(
+    store: GraphDataset,
+    rows: NDArray[np.int64],
+    batch_sequences: int,
+    metrics_of: Callable[[SequenceBatch], Mapping[str, Tensor]],
+) -> dict[str, float]:
+    """Return metrics of evenly spaced episodes among ``rows``, pooled over batches as those of an update's parts."""
+    places = np.linspace(0, len(rows) - 1, min(len(rows), _MOST_EPISODES)).round().astype(np.int64)
+    chosen, total = rows[np.unique(places)], dict[str, Tensor]()
     for start in range(0, len(chosen), batch_sequences):
-        rows = chosen[start : start + batch_sequences]
-        batch = store.batch(rows)
-        seen.append({name: float(value) for name, value in commit_metrics(network.act(batch.steps), batch).items()})
-        sizes.append(len(rows))
-    return pooled_rates(seen, sizes)
-
-
-def evenly_spaced(count: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """Return positions among ``count``, evenly spaced, ascending, as many as a trained policy is measured on."""
-    return np.unique(np.linspace(0, count - 1, min(count, _MOST_EPISODES)).round().astype(np.int64))
+        part = chosen[start : start + batch_sequences]
+        add_up(total, metrics_of(store.batch(part)), len(part) / len(chosen))
+    return {name: float(value) for name, value in total.items()}

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from simic.contracts.errors import ConfigError, TrainingError
-from simic.learning.commit_rates import check_commit_rate, evenly_spaced, logged_commit_rates, pooled_rates
+from simic.learning.commit_rates import check_commit_rate, logged_commit_rates, measured, pooled_rates
 from simic.learning.losses import Loss, off_policyness
 from simic.learning.objective import LearningTask
 from simic.learning.phases import (
@@ -124,14 +124,16 @@ class CountedPasses(ABC):
     def _on_the_log(self) -> dict[str, float]:
         """Return commit rates and importance ratios of the policy on ordinary episodes; no update measured them."""
         network, store, config = self.task.learner.network, self.task.store, self.task.config
-        rows, seen = store.ordinary[evenly_spaced(len(store.ordinary))], list[dict[str, float]]()
-        for start in range(0, len(rows), config.batch_sequences):
-            batch = store.batch(rows[start : start + config.batch_sequences])
+
+        def ratios(batch: SequenceBatch) -> dict[str, Tensor]:
             distribution = batch.distribution(network.act(batch.steps), config.network.exploration)
             joint = batch.to_time_major(distribution.log_prob(batch.actions).joint)
-            ratios = off_policyness(batch.valid_only(joint - batch.log_prob_behaviour))
-            seen.append({name: float(value) for name, value in ratios.items()})
-        return {**means(seen), **logged_commit_rates(network, store, config.batch_sequences)}
+            return off_policyness(batch.valid_only(joint - batch.log_prob_behaviour))
+
+        return {
+            **measured(store, store.ordinary, config.batch_sequences, ratios),
+            **logged_commit_rates(network, store, config.batch_sequences),
+        }
 
     def _passes(self) -> Iterator[Record]:
         state = self.task.passes

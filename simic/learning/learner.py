@@ -167,7 +167,7 @@ class NetworkLearner:
         for part in split_rows(rows, most):
             loss = self._loss(loss_of, part.rows)
             self._precision.scaled(loss.total * part.share).backward()  # type: ignore[no-untyped-call]
-            add_up(totals, loss._replace(metrics={**loss.metrics, _LOSS: loss.total.detach()}), part.share)
+            add_up(totals, {**loss.metrics, _LOSS: loss.total.detach()}, part.share)
         return totals
 
     def _loss(self, loss_of: Callable[[slice], Loss], rows: slice) -> Loss:

@@ -9,10 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from simic.learning.commit_rates import WEIGHTS
-from simic.learning.losses import Loss
-
-__all__ = ["COUNT_SUFFIX", "Part", "add_up", "split_rows"]
+__all__ = ["COUNT_SUFFIX", "RATE_WEIGHTS", "Part", "add_up", "split_rows"]
 
 COUNT_SUFFIX = "_count"
 """A metric with such a name is a sum over the parts of an update; others are their mean."""
@@ -22,6 +19,10 @@ LARGEST = frozenset({"max_log_ratio"})
 """Metrics of which the largest of all parts counts."""
 SQUARE = "mean_square_weight"
 """Metric from which, with ``mean_weight``, the effective sample size of several parts follows."""
+RATE_WEIGHTS = {
+    "germinate_rate": "germinate_legal", "fossilize_rate": "fossilize_legal", "advance_mean": "advance_legal",
+}  # fmt: skip
+"""The metric that says of how many episodes, or steps, a rate of ``commit_rates`` is the mean."""
 
 
 class Part(NamedTuple):
@@ -39,14 +40,14 @@ def split_rows(rows: int, most: int) -> list[Part]:
     return [Part(slice(first, last), (last - first) / rows) for first, last in pairwise(ends)]
 
 
-def add_up(total: dict[str, Tensor], loss: Loss, share: float) -> None:
+def add_up(total: dict[str, Tensor], metrics: Mapping[str, Tensor], share: float) -> None:
     """Add the metrics of a part, without gradient, to those of the parts before it.
 
     The effective sample size is that of the weights of all parts so far; the mean of the parts' own would hide a single
     large weight. A rate of ``commit_rates`` is that of all episodes, or steps, of the parts so far.
     """
-    rates = {name: _pooled(total, loss.metrics, name, share) for name in WEIGHTS if name in loss.metrics}
-    for name, value in loss.metrics.items():
+    rates = {name: _pooled(total, metrics, name, share) for name in RATE_WEIGHTS if name in metrics}
+    for name, value in metrics.items():
         if name in total and name in LARGEST:
             total[name] = torch.maximum(total[name], value)
             continue
@@ -61,8 +62,8 @@ def add_up(total: dict[str, Tensor], loss: Loss, share: float) -> None:
 
 def _pooled(total: Mapping[str, Tensor], part: Mapping[str, Tensor], rate: str, share: float) -> Tensor:
     """Return a rate [] of the parts in ``total`` and one more, weighted by what each rests on; 0 if that is nothing."""
-    own = part[WEIGHTS[rate]] * share
-    before = total.get(WEIGHTS[rate], torch.zeros_like(own))
+    own = part[RATE_WEIGHTS[rate]] * share
+    before = total.get(RATE_WEIGHTS[rate], torch.zeros_like(own))
     both = before + own
     mean = (total.get(rate, torch.zeros_like(own)) * before + part[rate] * own) / both.clamp(min=1e-12)
     return torch.where(both > 0, mean, 0.0)

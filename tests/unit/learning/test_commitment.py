@@ -15,7 +15,6 @@ from simic.contracts.batches import OP_INDEX
 from simic.contracts.errors import TrainingError
 from simic.controllers.network import NetworkShape, PolicyNetwork
 from simic.learning.commit_rates import check_commit_rate, commit_metrics, logged_commit_rates
-from simic.learning.losses import Loss
 from simic.learning.micro_batches import add_up, split_rows
 from simic.replay.dataset import GraphDataset
 
@@ -96,5 +95,5 @@ def test_the_rates_do_not_depend_on_how_episodes_are_batched(tmp_path: Path) -> 
         total: dict[str, torch.Tensor] = {}
         for part in split_rows(16, most):
             batch = store.batch(np.arange(16)[part.rows])
-            add_up(total, Loss(torch.zeros(()), commit_metrics(network.act(batch.steps), batch)), part.share)
+            add_up(total, commit_metrics(network.act(batch.steps), batch), part.share)
         assert {name: float(value) for name, value in total.items()} == pytest.approx(whole, rel=1e-4)
