@@ -25,7 +25,7 @@ __all__ = [
     "check_commit_rate",
     "commit_metrics",
     "logged_commit_rates",
-    "measured",
+    "measure_on_log",
     "pooled_rates",
 ]
 
@@ -105,10 +105,10 @@ def check_commit_rate(seen: Sequence[Mapping[str, float]], least: float) -> None
 def logged_commit_rates(network: PolicyNetwork, store: GraphDataset, batch_sequences: int) -> dict[str, float]:
     """Return ``commit_metrics`` of evenly spaced episodes of the data set."""
     every = np.arange(len(store))
-    return measured(store, every, batch_sequences, lambda batch: commit_metrics(network.act(batch.steps), batch))
+    return measure_on_log(store, every, batch_sequences, lambda batch: commit_metrics(network.act(batch.steps), batch))
 
 
-def measured(
+def measure_on_log(
     store: GraphDataset,
     rows: NDArray[np.int64],
     batch_sequences: int,

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from simic.contracts.errors import ConfigError, TrainingError
-from simic.learning.commit_rates import check_commit_rate, logged_commit_rates, measured, pooled_rates
+from simic.learning.commit_rates import check_commit_rate, logged_commit_rates, measure_on_log, pooled_rates
 from simic.learning.losses import Loss, off_policyness
 from simic.learning.objective import LearningTask
 from simic.learning.phases import (
@@ -131,7 +131,7 @@ class CountedPasses(ABC):
             return off_policyness(batch.valid_only(joint - batch.log_prob_behaviour))
 
         return {
-            **measured(store, store.ordinary, config.batch_sequences, ratios),
+            **measure_on_log(store, store.ordinary, config.batch_sequences, ratios),
             **logged_commit_rates(network, store, config.batch_sequences),
         }
 
