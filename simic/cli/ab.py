@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 from rich.text import Text
@@ -20,6 +20,7 @@ from simic.cli.options import (
     Seed,
     SplitName,
     check_page_name,
+    command_text,
     show_progress,
     whole_number,
 )
@@ -43,6 +44,45 @@ AB_CODES = (
 )
 
 
+JudgingSet: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--set",
+        help="The set of the judging hosts. Default: that of the recipes, which is the same then.",
+        autocompletion=completion.sets,
+    ),
+]
+CommonSnapshot: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        help="Snapshot on which all recipes train: a directory, or the first 4 or more characters of a digest. "
+        "Default: each recipe collects its own experience.",
+        autocompletion=completion.snapshots,
+    ),
+]
+CommonStart: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        help=f"Policy from which all recipes train ({POLICY_NAMES}), for the second night of a champion; it needs "
+        "--snapshot. Default: nothing.",
+        autocompletion=completion.starts,
+    ),
+]
+AgainstFirst: TypeAlias = Annotated[
+    bool,
+    typer.Option(
+        "--against-first",
+        help="Compare each recipe with the first one only. Fewer pairs need fewer seeds: 5 for up to 7 recipes.",
+    ),
+]
+Fresh: TypeAlias = Annotated[
+    bool,
+    typer.Option(
+        "--fresh", help="Make trainings of another version of the code or PyTorch again; else they are refused."
+    ),
+]
+
+
 def add_to(app: typer.Typer) -> None:
     """Register the verb."""
     app.command("ab", epilog=AB_CODES)(ab)
@@ -57,47 +97,15 @@ def ab(
         int, whole_number("--hosts", least=2, most=100_000, about="Number of judging hosts of each family.")
     ] = 32,
     split: SplitName = None,
-    world_set: Annotated[
-        str | None,
-        typer.Option(
-            "--set",
-            help="The set of the judging hosts. Default: that of the recipes, which is the same then.",
-            autocompletion=completion.sets,
-        ),
-    ] = None,
-    snapshot: Annotated[
-        str | None,
-        typer.Option(
-            help="Snapshot on which all recipes train: a directory, or the first 4 or more characters of a digest. "
-            "Default: each recipe collects its own experience.",
-            autocompletion=completion.snapshots,
-        ),
-    ] = None,
-    start: Annotated[
-        str | None,
-        typer.Option(
-            help=f"Policy from which all recipes train ({POLICY_NAMES}), for the second night of a champion; it needs "
-            "--snapshot. Default: nothing.",
-            autocompletion=completion.starts,
-        ),
-    ] = None,
-    against_first: Annotated[
-        bool,
-        typer.Option(
-            "--against-first",
-            help="Compare each recipe with the first one only. Fewer pairs need fewer seeds: 5 for up to 7 recipes.",
-        ),
-    ] = False,
+    world_set: JudgingSet = None,
+    snapshot: CommonSnapshot = None,
+    start: CommonStart = None,
+    against_first: AgainstFirst = False,
     out: Annotated[
         Path | None,
         typer.Option("--out", metavar="FILE.md", help="Also write a page, with the plot beside it as a PNG file."),
     ] = None,
-    fresh: Annotated[
-        bool,
-        typer.Option(
-            "--fresh", help="Make trainings of another version of the code or PyTorch again; else they are refused."
-        ),
-    ] = False,
+    fresh: Fresh = False,
     plot: PairPlot = None,
     seed: Seed = 0,
     override: Overrides = None,
@@ -127,13 +135,8 @@ def ab(
 
     Example: [bold]simic ab quick 'quick -o train.distil_passes=2' --seeds 4 --hosts 8[/bold]
     """
-    if out is not None:
-        check_page_name(out)
-    if start is not None and snapshot is None:
-        raise ConfigError("--start needs --snapshot: recipes that collect their own experience start from nothing")
+    _check_options(out, world_set, snapshot, start)
     parsed = parse_recipes(recipes, override)
-    if world_set is not None:
-        check_set(world_set)
     # What follows loads torch, which takes seconds.
     from simic.app import training
     from simic.app.artifacts import resolve_snapshot
@@ -163,11 +166,20 @@ def ab(
     if out is not None and drawn is not None:
         options: dict[str, object] = {"--seeds": seeds, "--hosts": hosts, "--seed": seed, "--set": world_set}
         options |= {"--split": split and split.value, "--snapshot": snapshot, "--start": start}
-        options |= {"--against-first": against_first}
-        options |= {"--plot": plot, "-o": override}
-        written.append(write_page(comparison, out, drawn, recipes, options))
+        options |= {"--against-first": against_first, "--plot": plot, "-o": override, "--out": out}
+        written.append(write_page(comparison, out, drawn, command_text("ab", recipes, options)))
     emit(comparison, as_json, lambda console: console.print(*_tables(comparison), *written, sep="\n"))
     show_run(log_recipes(container, comparison))  # last, because a store that fails shall lose no result
+
+
+def _check_options(out: Path | None, world_set: str | None, snapshot: str | None, start: str | None) -> None:
+    """Raise ConfigError for options with which nothing can be compared, as far as they tell without torch."""
+    if out is not None:
+        check_page_name(out)
+    if world_set is not None:
+        check_set(world_set)
+    if start is not None and snapshot is None:
+        raise ConfigError("--start needs --snapshot: recipes that collect their own experience start from nothing")
 
 
 def _tables(comparison: RecipeComparison) -> Iterator[object]:

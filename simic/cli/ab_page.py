@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import quote
@@ -48,20 +47,9 @@ class Section(NamedTuple):
     """What is to be said below it: paragraphs, which may hold text of plug-ins."""
 
 
-def write_page(
-    comparison: RecipeComparison, out: Path, figure: Path, recipes: Sequence[str], options: Mapping[str, object]
-) -> str:
-    """Write the page ``out``, with the plot ``figure`` and the command that makes both, and return the line about it.
-
-    ``options`` are those of the command by name: None and False are left out, and a list is repeated.
-    """
-    words = ["simic", "ab", *recipes]
-    for name, value in {**options, "--out": out}.items():
-        for argument in value if isinstance(value, list) else [value]:
-            words += (
-                [] if argument is None or argument is False else [name] if argument is True else [name, str(argument)]
-            )
-    atomic_write(out, _page(comparison, shlex.join(words), os.path.relpath(figure, out.parent)).encode(), mode=0o644)
+def write_page(comparison: RecipeComparison, out: Path, figure: Path, command: str) -> str:
+    """Write the page ``out`` with the plot ``figure`` and the command that makes both; return the line about it."""
+    atomic_write(out, _page(comparison, command, os.path.relpath(figure, out.parent)).encode(), mode=0o644)
     return f"wrote {out}"
 
 

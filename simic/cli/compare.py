@@ -15,6 +15,7 @@ from simic.cli.options import (
     POLICY_NAMES,
     SEARCHED_HELP,
     AsJson,
+    HostKeys,
     Hosts,
     Land,
     Overrides,
@@ -32,7 +33,7 @@ from simic.contracts.splits import Split
 from simic.validation.table import SCORED_NOTE, Table, interval, marked
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from simic.app.container import Container
     from simic.contracts.results.comparison import Comparison, PairComparison
@@ -45,6 +46,14 @@ PairPlot: TypeAlias = Annotated[
     typer.Option("--plot", metavar="FILE.png", help="Also draw the differences of each pair with their intervals."),
 ]
 """Of the verbs that compare pairs."""
+Arms: TypeAlias = Annotated[
+    list[str],
+    typer.Argument(
+        help=f"Two or more controllers ({CONTROLLER_NAMES}), policies ({POLICY_NAMES}; {CONSULTING_HELP}), the arms "
+        f"that search ({SEARCHED_HELP}), or recipes, of which the newest policy takes part: {RECIPE_HELP}.",
+        autocompletion=completion.controller_list,
+    ),
+]
 _HEADER = ("controller", "against", "verdict", "difference", "adjusted p", "improves", "detectable")
 _NOTE = (
     "difference: mean return, paired by host, in points, with its interval. adjusted p: sign flips of the paired "
@@ -70,19 +79,8 @@ def add_to(app: typer.Typer) -> None:
 
 
 def compare(
-    arms: Annotated[
-        list[str],
-        typer.Argument(
-            help=f"Two or more controllers ({CONTROLLER_NAMES}), policies ({POLICY_NAMES}; {CONSULTING_HELP}), the "
-            f"arms that search ({SEARCHED_HELP}), or "
-            f"recipes, of which the "
-            f"newest policy takes part: {RECIPE_HELP}.",
-            autocompletion=completion.controller_list,
-        ),
-    ],
-    host_keys: Annotated[
-        str | None, typer.Option(help="Host keys, from any split: A:B (B excluded), A,B,C, or a mix.")
-    ] = None,
+    arms: Arms,
+    host_keys: HostKeys = None,
     hosts: Hosts = None,
     split: SplitName = None,
     world_set: SetName = None,
@@ -138,21 +136,7 @@ def compare(
         else comparison.compare(container, arms, keys, split or Split.TEST)
     )
     written = draw(compared, plot)
-    title = f"{len(compared.trials.host_keys)} hosts of set {compared.trials.set}, paired by host"
-    emit(
-        compared,
-        as_json,
-        lambda console: console.print(
-            numbers_table(pairs_table(compared.pairs), title, names=3),
-            _note(compared),
-            *([SCORED_NOTE] if any(pair.scored_by == "test" for pair in compared.pairs) else []),
-            numbers_table(_families(compared.pairs), "By family, paired by host", names=2),
-            cost_table(compared.trials),
-            *search_table(compared.trials),
-            *written,
-            sep="\n",
-        ),
-    )
+    emit(compared, as_json, lambda console: console.print(*_page(compared), *written, sep="\n"))
     show_run(log_compared(container, compared))  # last, because a store that fails shall lose no result
 
 
@@ -161,6 +145,18 @@ def _newest(container: Container, arm: str) -> str:
 
     recipe = parse_recipe(arm)
     return newest_policy(container, recipe.config, recipe.name)
+
+
+def _page(comparison: Comparison) -> Iterator[object]:
+    pairs, trials = comparison.pairs, comparison.trials
+    title = f"{len(trials.host_keys)} hosts of set {trials.set}, paired by host"
+    yield numbers_table(pairs_table(pairs), title, names=3)
+    yield _note(comparison)
+    if any(pair.scored_by == "test" for pair in pairs):
+        yield SCORED_NOTE
+    yield numbers_table(_families(pairs), "By family, paired by host", names=2)
+    yield cost_table(trials)
+    yield from search_table(trials)
 
 
 def _note(comparison: Comparison) -> str:

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from simic.cli import completion
 from simic.cli.console import EXIT_CODES, emit
-from simic.cli.options import POLICY_NAMES, AsJson, TrustedKeys
+from simic.cli.options import AsJson, PolicyName, TrustedKeys
 from simic.contracts.errors import ConfigError, ContractError
 from simic.contracts.settings.run import IngestConfig
 
@@ -34,7 +33,7 @@ def add_to(app: typer.Typer) -> None:
 
 
 def decide(
-    policy: Annotated[str, typer.Argument(help=f"{POLICY_NAMES}.", autocompletion=completion.policies)],
+    policy: PolicyName,
     state: Annotated[
         str, typer.Option("--state", metavar="FILE", help="JSON file with the state and the legal choices; - is stdin.")
     ],

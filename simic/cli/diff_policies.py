@@ -11,9 +11,9 @@ from simic.cli import completion
 from simic.cli.compare import show_run
 from simic.cli.console import EXIT_CODES, emit, short
 from simic.cli.options import (
-    POLICY_NAMES,
     AsJson,
     Overrides,
+    PolicyOrRules,
     ProfileName,
     Seed,
     SetName,
@@ -35,7 +35,6 @@ _NOTE = (
     "choice: share of the states in which the likeliest actions differ. Which policy is better is another question: "
     "`simic compare`."
 )
-_ARGUMENT = f"A policy ({POLICY_NAMES}), or a controller with fixed rules, such as wait or heuristic."
 
 
 def add_to(app: typer.Typer) -> None:
@@ -44,7 +43,7 @@ def add_to(app: typer.Typer) -> None:
 
 
 def diff_policies(
-    first: Annotated[str, typer.Argument(help=_ARGUMENT, autocompletion=completion.controllers)],
+    first: PolicyOrRules,
     second: Annotated[str, typer.Argument(help="Another one.", autocompletion=completion.controllers)],
     snapshot: SnapshotName = None,
     episodes: Annotated[

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
-from simic.cli import completion
 from simic.cli.console import EXIT_CODES, emit, short
 from simic.cli.options import (
-    POLICY_NAMES,
     AsJson,
     Overrides,
+    PolicyOrRules,
     ProfileName,
     Seed,
     SnapshotName,
@@ -46,58 +45,58 @@ _NOTHING_DRAWN = (
 _UNFITTED = "no action values were fitted, because they cannot change this verdict; --model shows DR, WDR and MAGIC"
 
 
+LoggedController: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        help="Use only episodes of this controller (such as explore), or of the policy whose version begins with "
+        "these 8 or more characters. Default: all, whose mixture is the behaviour then."
+    ),
+]
+WithModel: TypeAlias = Annotated[
+    bool | None,
+    typer.Option(
+        "--model/--no-model",
+        help="Fit action values, which takes most of the time, for the estimators DR, WDR, MAGIC. Default: only if "
+        "the log is sufficient evidence without them; otherwise they cannot change the verdict.",
+        show_default=False,
+    ),
+]
+ReturnRange: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        metavar="LOW:HIGH",
+        help="Declare that every possible return lies in this range of points, and also show lower bounds that hold "
+        "for any distribution of returns.",
+    ),
+]
+WithHeldOut: TypeAlias = Annotated[
+    bool,
+    typer.Option(
+        "--held-out",
+        help="With gate.evidence = reports: also use episodes on test hosts, by which the gate judges. A policy "
+        "chosen by this estimate is judged by hosts that chose it.",
+    ),
+]
+
+
 def add_to(app: typer.Typer) -> None:
     """Register the verb."""
     app.command("evaluate", epilog=EXIT_CODES)(evaluate)
 
 
 def evaluate(
-    policy: Annotated[
-        str,
-        typer.Argument(
-            help=f"A policy ({POLICY_NAMES}), or a controller with fixed rules, such as wait or heuristic.",
-            autocompletion=completion.controllers,
-        ),
-    ],
+    policy: PolicyOrRules,
     snapshot: SnapshotName = None,
-    log: Annotated[
-        str | None,
-        typer.Option(
-            help="Use only episodes of this controller (such as explore), or of the policy whose version begins with "
-            "these 8 or more characters. Default: all, whose mixture is the behaviour then."
-        ),
-    ] = None,
+    log: LoggedController = None,
     exploring: Annotated[
         bool, typer.Option("--exploring", help="Evaluate the policy as it explores, not as it acts in trials.")
     ] = False,
     episodes: Annotated[
         int, whole_number(least=1, most=1_000_000, about="Largest number of episodes to use.")
     ] = 10_000,
-    model: Annotated[
-        bool | None,
-        typer.Option(
-            "--model/--no-model",
-            help="Fit action values, which takes most of the time, for the estimators DR, WDR, MAGIC. Default: only "
-            "if the log is sufficient evidence without them; otherwise they cannot change the verdict.",
-            show_default=False,
-        ),
-    ] = None,
-    return_range: Annotated[
-        str | None,
-        typer.Option(
-            metavar="LOW:HIGH",
-            help="Declare that every possible return lies in this range of points, and also show lower bounds that "
-            "hold for any distribution of returns.",
-        ),
-    ] = None,
-    held_out: Annotated[
-        bool,
-        typer.Option(
-            "--held-out",
-            help="With gate.evidence = reports: also use episodes on test hosts, by which the gate judges. A policy "
-            "chosen by this estimate is judged by hosts that chose it.",
-        ),
-    ] = False,
+    model: WithModel = None,
+    return_range: ReturnRange = None,
+    held_out: WithHeldOut = False,
     profile: ProfileName = "default",
     seed: Seed = 0,
     override: Overrides = None,
@@ -123,19 +122,17 @@ def evaluate(
     container = open_container(profile, seed, override, controllers=[policy])
     from simic.app.evidence import evaluation
 
-    report = evaluation.evaluate(
-        container,
-        evaluation.EvaluationChoice(
-            policy=policy,
-            snapshot=snapshot,
-            log=log,
-            is_exploring=exploring,
-            most_episodes=episodes,
-            with_model=model,
-            return_range=None if return_range is None else _parse_range(return_range),
-            with_held_out=held_out,
-        ),
+    choice = evaluation.EvaluationChoice(
+        policy=policy,
+        snapshot=snapshot,
+        log=log,
+        is_exploring=exploring,
+        most_episodes=episodes,
+        with_model=model,
+        return_range=None if return_range is None else _parse_range(return_range),
+        with_held_out=held_out,
     )
+    report = evaluation.evaluate(container, choice)
     is_short = model is None and bool(report.rows) and not any(row.estimator == "WDR" for row in report.rows)
     emit(report, as_json, lambda console: console.print(*_page(report, [_UNFITTED] if is_short else []), sep="\n"))
 

@@ -8,9 +8,8 @@ from typing import Annotated
 
 import typer
 
-from simic.cli import completion
 from simic.cli.console import EXIT_CODES, emit
-from simic.cli.options import POLICY_NAMES, AsJson, TrustedKeys
+from simic.cli.options import AsJson, PolicyName, TrustedKeys
 from simic.contracts.errors import ConfigError
 from simic.runtime.files import atomic_write, os_error_as_transient
 
@@ -23,7 +22,7 @@ def add_to(app: typer.Typer) -> None:
 
 
 def export(
-    policy: Annotated[str, typer.Argument(help=f"{POLICY_NAMES}.", autocompletion=completion.policies)],
+    policy: PolicyName,
     torch_export: Annotated[
         Path, typer.Option("--torch-export", metavar="FILE", help="Where to write the program, as .pt2; replaced.")
     ],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 from urllib.parse import urlsplit
 
 import typer
@@ -35,6 +35,52 @@ _OPTIONS = {
 """Where the arguments of a subscriber come from."""
 
 
+SourceName: TypeAlias = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[SOURCE]",
+        help="Folder of a spool, a home, or redis://host\\[:port]\\[/database] without a password; default: the home "
+        "of the command line, with the Redis that REDIS_URL names.",
+    ),
+]
+SourceKeys: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--trusted-keys",
+        metavar="FOLDER",
+        help="Folder of <key id>.pub files; default: the keys of the home, if SOURCE is one.",
+    ),
+]
+PolicyFolder: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FOLDER",
+        help="Folder of sealed policies by digest, or s3://bucket/prefix; default: data/policies of the home, or "
+        "policies beside the spool. Redis needs it.",
+    ),
+]
+ConsumerName: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="Name of this consumer, by which it is within the share of a rollout or not; default: one that is drawn "
+        "and kept in FOLDER.",
+    ),
+]
+ConsultKarn: TypeAlias = Annotated[
+    bool,
+    typer.Option("--consult-karn", help="Also follow updates about Karn: the current one is in FOLDER/karn/current."),
+]
+KarnFolder: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FOLDER",
+        help="Folder of sealed Karns by digest, or s3://bucket/prefix; default: data/karn of the home, or karn beside "
+        "the spool. Redis needs it with --consult-karn.",
+    ),
+]
+
+
 def add_to(app: typer.Typer) -> None:
     """Register the verb."""
     app.command("follow", epilog=EXIT_CODES)(follow)
@@ -44,52 +90,12 @@ def follow(
     into: Annotated[
         str, typer.Option("--into", metavar="FOLDER", help="Folder of this consumer alone; created if it is missing.")
     ],
-    source: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="[SOURCE]",
-            help="Folder of a spool, a home, or redis://host\\[:port]\\[/database] without a password; default: the "
-            "home of the command line, with the Redis that REDIS_URL names.",
-        ),
-    ] = None,
-    trusted_keys: Annotated[
-        str | None,
-        typer.Option(
-            "--trusted-keys",
-            metavar="FOLDER",
-            help="Folder of <key id>.pub files; default: the keys of the home, if SOURCE is one.",
-        ),
-    ] = None,
-    policies: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FOLDER",
-            help="Folder of sealed policies by digest, or s3://bucket/prefix; default: data/policies of the home, or "
-            "policies beside the spool. Redis needs it.",
-        ),
-    ] = None,
-    consumer: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="Name of this consumer, by which it is within the share of a rollout or not; default: one that is "
-            "drawn and kept in FOLDER.",
-        ),
-    ] = None,
-    consult_karn: Annotated[
-        bool,
-        typer.Option(
-            "--consult-karn", help="Also follow updates about Karn: the current one is in FOLDER/karn/current."
-        ),
-    ] = False,
-    karns: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FOLDER",
-            help="Folder of sealed Karns by digest, or s3://bucket/prefix; default: data/karn of the home, or karn "
-            "beside the spool. Redis needs it with --consult-karn.",
-        ),
-    ] = None,
+    source: SourceName = None,
+    trusted_keys: SourceKeys = None,
+    policies: PolicyFolder = None,
+    consumer: ConsumerName = None,
+    consult_karn: ConsultKarn = False,
+    karns: KarnFolder = None,
     once: Annotated[bool, typer.Option("--once", help="Look once and end.")] = False,
     interval: Annotated[float, number(least=0.1, most=LONGEST_INTERVAL_S, about="Seconds between two looks.")] = 5.0,
     as_json: AsJson = False,

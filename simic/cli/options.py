@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from contextlib import contextmanager
 from errno import EDQUOT, ENOSPC
 from typing import TYPE_CHECKING, Annotated, TypeAlias
@@ -34,17 +35,22 @@ __all__ = [
     "POLICY_NAMES",
     "SEARCHED_HELP",
     "AsJson",
+    "HostKeys",
     "Hosts",
     "Land",
     "ModelName",
     "Overrides",
+    "PolicyName",
+    "PolicyOrRules",
     "ProfileName",
+    "Reason",
     "Seed",
     "SetName",
     "SnapshotName",
     "SplitName",
     "TrustedKeys",
     "check_page_name",
+    "command_text",
     "naming_options",
     "number",
     "open_container",
@@ -89,6 +95,14 @@ ModelName: TypeAlias = Annotated[
         autocompletion=completion.models,
     ),
 ]
+PolicyName: TypeAlias = Annotated[str, typer.Argument(help=f"{POLICY_NAMES}.", autocompletion=completion.policies)]
+PolicyOrRules: TypeAlias = Annotated[
+    str,
+    typer.Argument(
+        help=f"A policy ({POLICY_NAMES}), or a controller with fixed rules, such as wait or heuristic.",
+        autocompletion=completion.controllers,
+    ),
+]
 ProfileName: TypeAlias = Annotated[
     str,
     typer.Option(
@@ -97,6 +111,7 @@ ProfileName: TypeAlias = Annotated[
         autocompletion=completion.profiles,
     ),
 ]
+Reason: TypeAlias = Annotated[str, typer.Option(help="Reason; kept in the journal.")]
 SetName: TypeAlias = Annotated[
     str | None,
     typer.Option("--set", help="The set of hosts; default: the profile's.", autocompletion=completion.sets),
@@ -164,6 +179,14 @@ def _bounded(
 
 
 Seed: TypeAlias = Annotated[int, whole_number("--seed", least=0, about="Random seed.")]
+HostKeys: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        help="Host keys, from any split: A:B (B excluded), A,B,C, or a mix; default: hosts of --split, as many as "
+        "--hosts says."
+    ),
+]
+"""Of the verbs that compare on hosts of one split."""
 Hosts: TypeAlias = Annotated[
     int | None,
     whole_number(
@@ -229,6 +252,22 @@ def check_page_name(out: Path) -> None:
     """
     if out.suffix != ".md":
         raise ConfigError(f"--out: expected a file name that ends in .md, found {out}")
+
+
+def command_text(verb: str, arguments: Sequence[str], options: Mapping[str, object]) -> str:
+    """Return a command of simic as a shell takes it.
+
+    Args:
+        verb: its name.
+        arguments: those without an option.
+        options: values by option. None and False are left out, True is the option alone, a list or tuple repeats it.
+    """
+    words = ["simic", verb, *arguments]
+    for option, given in options.items():
+        for value in given if isinstance(given, (list, tuple)) else [given]:
+            if value is not None and value is not False:
+                words += [option] if value is True else [option, str(value)]
+    return shlex.join(words)
 
 
 def open_container(

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import shlex
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeAlias
 
 import typer
 from rich.console import Console
@@ -20,6 +20,7 @@ from simic.cli.options import (
     ProfileName,
     Seed,
     check_page_name,
+    command_text,
     open_container,
     whole_number,
 )
@@ -51,61 +52,66 @@ PROOF_CODES = (
 )
 
 
+TrainingSets: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        help="A set to train on and to try on; repeatable. Default: the profile's.",
+        autocompletion=completion.sets,
+    ),
+]
+LeftOutFamilies: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--without",
+        metavar="FAMILY",
+        help="Also train without this family, and try on its hosts; repeatable, one family at a time.",
+    ),
+]
+FurtherSets: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--also",
+        metavar="SET",
+        help="Try the policies that other sets trained on the hosts of this set too; repeatable.",
+        autocompletion=completion.sets,
+    ),
+]
+SearchedArms: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--arm",
+        metavar=f"<{'|'.join(SEARCHED)}>",
+        help=f"Also try an arm that searches on every host; repeatable: {SEARCHED_HELP}.",
+    ),
+]
+Fresh: TypeAlias = Annotated[
+    bool,
+    typer.Option("--fresh", help="Make parts of another code version or configuration again; else they are refused."),
+]
+
+
 def add_to(app: typer.Typer) -> None:
     """Register the verb."""
     app.command("proof", epilog=PROOF_CODES)(proof)
 
 
 def proof(
-    sets: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            help="A set to train on and to try on; repeatable. Default: the profile's.",
-            autocompletion=completion.sets,
-        ),
-    ] = None,
+    sets: TrainingSets = None,
     seeds: Annotated[int, whole_number("--seeds", least=1, most=1000, about="Number of training seeds.")] = 5,
     hosts: Annotated[
         int, whole_number("--hosts", least=2, most=100_000, about="Number of held-out hosts of each family.")
     ] = 64,
-    without: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--without",
-            metavar="FAMILY",
-            help="Also train without this family, and try on its hosts; repeatable, one family at a time.",
-        ),
-    ] = None,
+    without: LeftOutFamilies = None,
     leave_one_out: Annotated[
         bool, typer.Option("--leave-one-out", help="--without every family of every set, one at a time.")
     ] = False,
-    also: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--also",
-            metavar="SET",
-            help="Try the policies that other sets trained on the hosts of this set too; repeatable.",
-            autocompletion=completion.sets,
-        ),
-    ] = None,
-    arm: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--arm",
-            metavar=f"<{'|'.join(SEARCHED)}>",
-            help=f"Also try an arm that searches on every host; repeatable: {SEARCHED_HELP}.",
-        ),
-    ] = None,
+    also: FurtherSets = None,
+    arm: SearchedArms = None,
     out: Annotated[Path, typer.Option("--out", help="Page to write; the plot lies beside it as a PNG file.")] = Path(
         "docs/proof.md"
     ),
-    fresh: Annotated[
-        bool,
-        typer.Option(
-            "--fresh", help="Make parts of another code version or configuration again; else they are refused."
-        ),
-    ] = False,
+    fresh: Fresh = False,
     profile: ProfileName = "default",
     seed: Seed = 0,
     override: Overrides = None,
@@ -141,38 +147,26 @@ def proof(
     A small one: [bold]simic proof --profile quick --seeds 2 --hosts 4 --out proof.md[/bold]
     """
     check_page_name(out)
-    others = tuple(dict.fromkeys(also or ()))
+    arms, others = _check_arms(arm or ()), tuple(dict.fromkeys(also or ()))
     for name in (*(sets or ()), *others):
         check_set(name)
     container = open_container(profile, seed, override, use=HomeUse.MAKE)
     chosen = tuple(dict.fromkeys(sets or [container.config.world.set]))
-    searched = tuple(name for name in SEARCHED if name in (arm or ()))
-    if unknown := sorted({*(arm or ())} - {*SEARCHED}):
-        raise ConfigError(f"--arm {unknown[0]}: expected {' or '.join(SEARCHED)}; the baselines take part anyway")
     left_out = None if leave_one_out else tuple(dict.fromkeys(without or ()))
     from simic.app.comparisons.proof import ProofRequest, prove
     from simic.validation.proof_plot import draw_gains
 
-    words = ["simic", "proof", *_repeat("--set", chosen), "--seeds", str(seeds), "--hosts", str(hosts)]
-    words += ["--leave-one-out"] if left_out is None else _repeat("--without", left_out)
-    words += [
-        *_repeat("--also", others),
-        *_repeat("--arm", searched),
-        "--profile",
-        profile,
-        "--seed",
-        str(seed),
-        *_repeat("-o", override or ()),
-    ]
+    options: dict[str, object] = {"--set": chosen, "--seeds": seeds, "--hosts": hosts, "--leave-one-out": leave_one_out}
+    options |= {"--without": left_out, "--also": others, "--arm": arms, "--profile": profile, "--seed": seed}
     request = ProofRequest(
         sets=chosen,
         also=others,
         seeds=tuple(range(seed, seed + seeds)),
         hosts=hosts,
-        searched=searched,
+        searched=arms,
         left_out=left_out,
         profile=profile,
-        command=shlex.join([*words, "--out", str(out)]),
+        command=command_text("proof", [], {**options, "-o": override, "--out": out}),
         is_fresh=fresh,
     )
     report = prove(container, request)
@@ -181,8 +175,15 @@ def proof(
     emit(report, as_json, lambda console: _show(console, report, [out, figure]))
 
 
-def _repeat(option: str, values: tuple[str, ...] | list[str]) -> list[str]:
-    return [word for value in values for word in (option, value)]
+def _check_arms(names: Sequence[str]) -> tuple[str, ...]:
+    """Return the named arms that search, each once and in the order of all.
+
+    Raises:
+        ConfigError: if one of them does not search.
+    """
+    if unknown := sorted({*names} - {*SEARCHED}):
+        raise ConfigError(f"--arm {unknown[0]}: expected {' or '.join(SEARCHED)}; the baselines take part anyway")
+    return tuple(name for name in SEARCHED if name in names)
 
 
 def _show(console: Console, report: Proof, written: list[Path]) -> None:

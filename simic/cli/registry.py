@@ -10,7 +10,7 @@ import typer
 
 from simic.cli import completion
 from simic.cli.console import EXIT_CODES, emit, short, stderr
-from simic.cli.options import POLICY_NAMES, AsJson, ModelName, Overrides, ProfileName, Seed, open_container
+from simic.cli.options import POLICY_NAMES, AsJson, ModelName, Overrides, ProfileName, Reason, Seed, open_container
 from simic.cli.tables import decision_table, receipt_lines
 from simic.contracts.errors import GateRejectedError, SimicError
 from simic.contracts.names import CHAMPION_REFERENCE, MODEL_NAME, judged_name
@@ -122,7 +122,7 @@ def publish(
 
 
 def rollback(
-    reason: Annotated[str, typer.Option(help="Reason; kept in the journal.")],
+    reason: Reason,
     model: ModelName = MODEL_NAME,
     profile: ProfileName = "default",
     seed: Seed = 0,

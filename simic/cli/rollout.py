@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
 from simic.cli.console import EXIT_CODES, emit
-from simic.cli.options import AsJson, Overrides, ProfileName, open_container
+from simic.cli.options import AsJson, Overrides, ProfileName, Reason, open_container
 from simic.cli.tables import receipt_lines
 from simic.runtime.home import HomeUse
 
@@ -85,7 +85,7 @@ def advance(profile: ProfileName = "default", override: Overrides = None, as_jso
 
 
 def abort(
-    reason: Annotated[str, typer.Option(help="Reason; kept in the journal.")],
+    reason: Reason,
     profile: ProfileName = "default",
     override: Overrides = None,
     as_json: AsJson = False,

@@ -17,6 +17,7 @@ from simic.cli.options import (
     POLICY_NAMES,
     SEARCHED_HELP,
     AsJson,
+    HostKeys,
     Hosts,
     Overrides,
     ProfileName,
@@ -76,13 +77,7 @@ def trials(
             autocompletion=completion.controller_list,
         ),
     ] = None,
-    host_keys: Annotated[
-        str | None,
-        typer.Option(
-            help="Host keys, from any split: A:B (B excluded), A,B,C, or a mix; default: hosts of --split, as many as "
-            "--hosts says."
-        ),
-    ] = None,
+    host_keys: HostKeys = None,
     hosts: Hosts = None,
     split: SplitName = None,
     draw: Annotated[
