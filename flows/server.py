@@ -19,7 +19,7 @@ from prefect.server.api.server import create_app
 from prefect.settings import get_current_settings
 
 from simic.contracts.errors import ConfigError
-from simic.runtime.http_guard import Guard, own_hosts
+from simic.runtime.http_guard import RequestGuard, own_hosts
 
 __all__ = ["guarded_app", "main"]
 
@@ -27,7 +27,7 @@ KEEP_ALIVE_S = 30
 """Longer than the 25 s for which Prefect's client keeps a connection; otherwise it would reuse a closed one."""
 
 
-def guarded_app(port: int, is_ephemeral: bool) -> Guard:
+def guarded_app(port: int, is_ephemeral: bool) -> RequestGuard:
     """Return Prefect's API, with its UI unless ephemeral, for a server on this port.
 
     Raises:
@@ -36,7 +36,7 @@ def guarded_app(port: int, is_ephemeral: bool) -> Guard:
     api = get_current_settings().server.api
     if api.auth_string is None or not api.csrf_protection_enabled:
         raise ConfigError("Prefect's server starts only with a login and CSRF protection; start it with `simic up`")
-    return Guard(create_app(ephemeral=is_ephemeral, final=True), own_hosts(port))
+    return RequestGuard(create_app(ephemeral=is_ephemeral, final=True), own_hosts(port))
 
 
 def main() -> None:

@@ -26,14 +26,14 @@ from simic.contracts.errors import ConfigError
 from simic.hosts.custom.attached import SEED_PREFIX, AttachedHost, AttachedSeed
 from simic.hosts.interfaces import DataSplit, Measurement, SeedAssignment, TrainingRecord
 
-__all__ = ["Part", "Processes", "SharedHost", "unwrapped"]
+__all__ = ["Processes", "SharedHost", "WrappedPart", "unwrapped"]
 
 Arrays = Mapping[str, NDArray[Any]]
 _GROUPS: WeakKeyDictionary[Any, dict[tuple[int, ...], dist.ProcessGroup]] = WeakKeyDictionary()
 """The group of some ranks for messages, by torch's group of all processes and by the ranks."""
 
 
-class Part(NamedTuple):
+class WrappedPart(NamedTuple):
     """A part of what several processes train, which grows."""
 
     wrapper: DistributedDataParallel
@@ -199,10 +199,10 @@ class SharedHost(AttachedHost):
                 self._step.set_norm(f"{SEED_PREFIX}{slot}", torch.linalg.vector_norm(gradient))
 
 
-def unwrapped(model: nn.Module | Part) -> tuple[nn.Module, Processes]:
+def unwrapped(model: nn.Module | WrappedPart) -> tuple[nn.Module, Processes]:
     """Return the module in a ``DistributedDataParallel``, or the model itself, and the processes that train it.
 
-    Trainers that wrap more than what grows give a ``Part``.
+    Trainers that wrap more than what grows give a ``WrappedPart``.
 
     Raises:
         ConfigError: if several processes run, and the model is not in a ``DistributedDataParallel``; or if it is the
@@ -214,7 +214,7 @@ def unwrapped(model: nn.Module | Part) -> tuple[nn.Module, Processes]:
                 "model: found the result of torch.compile, of which no layer can be replaced; give the Grower the "
                 "module itself, and compile it afterwards"
             )
-    if isinstance(model, Part):
+    if isinstance(model, WrappedPart):
         return model.module, Processes(model.wrapper)
     if isinstance(model, DistributedDataParallel):
         module: nn.Module = model.module

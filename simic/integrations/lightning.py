@@ -17,7 +17,7 @@ from torch.optim import Optimizer
 
 from simic.api.grower import Grower
 from simic.api.grower_arguments import Data
-from simic.api.processes import Part
+from simic.api.processes import WrappedPart
 from simic.contracts.errors import ConfigError
 from simic.hosts.custom import Layer
 from simic.hosts.custom.attached import SEED_PREFIX
@@ -99,7 +99,7 @@ class GrowerCallback(GrownTraining, Callback):
                 f"{processes} with {type(strategy).__name__} and {len(trainer.optimizers)} optimisers"
             )
         if trainer.world_size > 1 and isinstance(wrapper, DistributedDataParallel):
-            model = cast(nn.Module, Part(wrapper, model))
+            model = cast(nn.Module, WrappedPart(wrapper, model))
         if trainer.ckpt_path and not self._saved:
             raise ConfigError(
                 f"GrowerCallback: {trainer.ckpt_path} holds no network that grows: its training had no GrowerCallback, "

@@ -25,14 +25,14 @@ from simic.trust.keys import Keyring, Signer
 from simic.trust.records import sign_record, verify_record
 from simic.trust.sealed_receipts import read_receipt
 
-__all__ = ["Subject", "begin_judgement", "check_judgements", "judgement_of", "judgements", "next_judgement"]
+__all__ = ["JudgementSubject", "begin_judgement", "check_judgements", "judgement_of", "judgements", "next_judgement"]
 
 _PURPOSE = "judgement"
 _WAIT_S = 30.0
 _BACKUP = "restore data/ledger/judgements.jsonl from a backup"
 
 
-class Subject(NamedTuple):
+class JudgementSubject(NamedTuple):
     """Candidate, rival and world of a judgement. Equal subjects have equal evidence and share a judgement."""
 
     set: str
@@ -79,7 +79,7 @@ def check_judgements(home: Home, keyring: Keyring) -> list[JudgementEntry]:
 
 
 def begin_judgement(
-    home: Home, subject: Subject, budget: float, keyring: Keyring, signer: Callable[[], Signer], clock: Clock
+    home: Home, subject: JudgementSubject, budget: float, keyring: Keyring, signer: Callable[[], Signer], clock: Clock
 ) -> JudgementEntry:
     """Return the judgement of a subject; a new one gets the next ordinal and its level, and is written first.
 
@@ -137,7 +137,7 @@ def judgement_of(home: Home, report: ValidationReport, keyring: Keyring) -> Judg
         IntegrityError: as ``judgements``, or if the ledger does not know it.
     """
     entries = judgements(home, keyring)
-    mine = Subject(
+    mine = JudgementSubject(
         report.trials.set,
         report.policy_digest,
         report.champion_digest,
@@ -156,8 +156,8 @@ def judgement_of(home: Home, report: ValidationReport, keyring: Keyring) -> Judg
     return entry.judgement
 
 
-def _subject(entry: JudgementEntry) -> Subject:
-    return Subject(
+def _subject(entry: JudgementEntry) -> JudgementSubject:
+    return JudgementSubject(
         entry.set,
         entry.policy_digest,
         entry.champion_digest,

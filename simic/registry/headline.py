@@ -14,7 +14,7 @@ __all__ = [
     "GAINS",
     "HEADLINES",
     "SHARE_OF_ORACLE",
-    "Table",
+    "RunTable",
     "headline_metrics",
     "seed_metrics",
     "seed_table",
@@ -35,7 +35,7 @@ HEADLINES = (
 of its interval."""
 
 
-class Table(NamedTuple):
+class RunTable(NamedTuple):
     """A table artifact of a run."""
 
     name: str
@@ -69,14 +69,14 @@ def seed_metrics(choice: SeedChoice | None) -> dict[str, float]:
     return {f"training_seeds_{name}": value for name, value in known.items() if value is not None}
 
 
-def seed_table(choice: SeedChoice) -> Table:
+def seed_table(choice: SeedChoice) -> RunTable:
     """Return a table of the policies of all training seeds on the same validation hosts."""
     columns = ("training_seed", "policy", "return_mean", "gain_over_wait_mean", "gain_over_wait_lower")
     rows: list[list[object]] = [
         [seed.training_seed, seed.policy_digest, seed.mean_return, seed.over_wait.mean, seed.over_wait.lower]
         for seed in choice.seeds
     ]
-    return Table("training_seeds", columns, rows)
+    return RunTable("training_seeds", columns, rows)
 
 
 def share_of_oracle(report: TrialReport) -> float | None:
@@ -86,10 +86,10 @@ def share_of_oracle(report: TrialReport) -> float | None:
     return None if ours is None or best is None or best.mean <= 0 else ours.mean / best.mean
 
 
-def tables(report: ValidationReport, gate: GateDecision) -> list[Table]:
+def tables(report: ValidationReport, gate: GateDecision) -> list[RunTable]:
     """Return tables of criteria, judgement, paired differences, and every controller over all hosts and per family."""
     return [
-        Table(
+        RunTable(
             "gate",
             ("criterion", "value", "comparison", "bound", "verdict", "detectable", "evidence"),
             [
@@ -97,13 +97,13 @@ def tables(report: ValidationReport, gate: GateDecision) -> list[Table]:
                 for c in gate.criteria
             ],
         ),
-        Table("judgement", tuple(Judgement.model_fields), [list(gate.judgement.model_dump().values())]),
-        Table(
+        RunTable("judgement", tuple(Judgement.model_fields), [list(gate.judgement.model_dump().values())]),
+        RunTable(
             "differences",
             ("candidate_minus", "mean", "lower", "upper", "confidence", "pairs"),
             [[name, e.mean, e.lower, e.upper, e.confidence, e.n] for name, e in report.differences.items()],
         ),
-        Table(
+        RunTable(
             "controllers",
             (
                 "controller",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from simic.contracts.results.receipts import Receipt
 from simic.registry.experiment_page import DESCRIPTION_TAG
-from simic.registry.headline import Table
+from simic.registry.headline import RunTable
 from simic.registry.mlflow_run import TABLES_TAG, milliseconds, table_file
 from simic.registry.mlflow_store import INITIALISE_WAIT_S, open_client_of, store_errors
 from simic.runtime.home import Home
@@ -66,7 +66,7 @@ class ComparisonResult(NamedTuple):
     kind: str
     receipt: Receipt
     policies: Sequence[ComparedPolicy]
-    tables: Sequence[Table]
+    tables: Sequence[RunTable]
 
 
 def has_database(home: Home) -> bool:

@@ -21,7 +21,7 @@ from simic.contracts.results.karn import KarnReport, Trained
 from simic.contracts.results.receipts import SnapshotManifest
 from simic.contracts.results.trials import SeedChoice
 from simic.contracts.settings.run import RunConfig
-from simic.registry.headline import Table, headline_metrics, seed_metrics, seed_table, tables
+from simic.registry.headline import RunTable, headline_metrics, seed_metrics, seed_table, tables
 from simic.registry.mlflow_store import display_only
 from simic.registry.model_card import CARD_FILE, model_card
 from simic.registry.version_numbers import Lineage
@@ -346,12 +346,12 @@ def _log_files(client: MlflowClient, run_id: str, candidate: CandidateRecord) ->
             )
 
 
-def _tables(candidate: CandidateRecord) -> list[Table]:
+def _tables(candidate: CandidateRecord) -> list[RunTable]:
     choice = candidate.choice
     return [*tables(candidate.validation, candidate.gate), *([] if choice is None else [seed_table(choice)])]
 
 
-def table_file(table: Table) -> str:
+def table_file(table: RunTable) -> str:
     """Return the artifact path of a table."""
     return f"tables/{table.name}.json"
 

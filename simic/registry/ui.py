@@ -17,12 +17,12 @@ import uvicorn
 
 from simic.contracts.errors import ConfigError
 from simic.runtime.home import Home, resolve_home
-from simic.runtime.http_guard import LOGIN_VARIABLE, Guard, own_hosts
+from simic.runtime.http_guard import LOGIN_VARIABLE, RequestGuard, own_hosts
 
 __all__ = ["guarded_app", "main"]
 
 
-def guarded_app(home: Home, port: int, login: str) -> Guard:
+def guarded_app(home: Home, port: int, login: str) -> RequestGuard:
     """Return MLflow's application for the database of ``home``, which it reads from the environment at import."""
     os.environ.update(
         {
@@ -36,7 +36,7 @@ def guarded_app(home: Home, port: int, login: str) -> Guard:
         # Third-party deprecations at import time are not ours to act upon.
         warnings.simplefilter("ignore")
         from mlflow.server.fastapi_app import app
-    return Guard(app, own_hosts(port), login)
+    return RequestGuard(app, own_hosts(port), login)
 
 
 def main() -> None:

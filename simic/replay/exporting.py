@@ -30,9 +30,9 @@ __all__ = [
     "README_NAME",
     "Counted",
     "EpisodeInfo",
-    "Episodes",
     "ExportCard",
     "ExportFile",
+    "ExportedEpisodes",
     "Shard",
     "describe",
     "new_folder",
@@ -226,7 +226,7 @@ class EpisodeInfo(NamedTuple):
     """Step at which a branch leaves its parent; null for other episodes."""
 
 
-class Episodes(NamedTuple):
+class ExportedEpisodes(NamedTuple):
     """Whole episodes, in the snapshot's order."""
 
     infos: list[EpisodeInfo]
@@ -255,7 +255,7 @@ class Episodes(NamedTuple):
 
 def stream_episodes(
     manifest: SnapshotManifest, split: str, blueprints: tuple[str, ...], rows: int
-) -> Iterator[Episodes]:
+) -> Iterator[ExportedEpisodes]:
     """Yield the episodes of ``split`` in a verified snapshot, about ``rows`` steps at a time.
 
     The columns equal those that ``GraphDataset.load`` makes of the same rows. ``blueprints`` is the vocabulary of the
@@ -274,11 +274,11 @@ def stream_episodes(
         yield episodes
 
 
-def _episodes(table: pa.Table, blueprints: tuple[str, ...]) -> Episodes:
+def _episodes(table: pa.Table, blueprints: tuple[str, ...]) -> ExportedEpisodes:
     # Exports hold no discounts, so any gamma will do.
     part = episode_batch_of(table, blueprints, gamma=1.0)
     heads = table.select(list(EpisodeInfo._fields)).take(part.sequences.starts).to_pylist()
-    return Episodes(
+    return ExportedEpisodes(
         infos=[EpisodeInfo(**head) for head in heads],
         starts=part.sequences.starts,
         lengths=part.sequences.lengths,

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Collection, MutableMapping
 from http import HTTPStatus
 from typing import Any, TypeAlias
 
-__all__ = ["LOGIN_VARIABLE", "Guard", "own_hosts"]
+__all__ = ["LOGIN_VARIABLE", "RequestGuard", "own_hosts"]
 
 LOGIN_VARIABLE = "SIMIC_SERVICES_LOGIN"
 """Environment variable with the login ``user:password`` of a server whose application has none of its own."""
@@ -37,7 +37,7 @@ def own_hosts(port: int) -> frozenset[str]:
     return frozenset([f"{name}:{port}" for name in names] + list(bare))
 
 
-class Guard:
+class RequestGuard:
     """An ASGI application that passes on only requests of this machine's owner.
 
     ``login`` is ``user:password`` for HTTP Basic authentication, or None if the application has a login of its own.

@@ -8,7 +8,7 @@ from simic.app.container import Container
 from simic.contracts.results.comparison import Comparison, PairComparison
 from simic.contracts.results.recipes import RecipeComparison, RecipePair
 from simic.contracts.results.trials import ControllerTrial, TrialReport
-from simic.registry.headline import Table
+from simic.registry.headline import RunTable
 from simic.registry.instrument_runs import ComparedPolicy, ComparisonResult, has_database, log_comparison
 
 __all__ = ["log_compared", "log_recipes"]
@@ -66,8 +66,8 @@ def _policies(report: TrialReport, params: Mapping[str, Mapping[str, str]]) -> l
     ]
 
 
-def _table(pairs: Sequence[PairComparison] | Sequence[RecipePair]) -> Table:
-    return Table("pairs", _COLUMNS, [_row(pair) for pair in pairs])
+def _table(pairs: Sequence[PairComparison] | Sequence[RecipePair]) -> RunTable:
+    return RunTable("pairs", _COLUMNS, [_row(pair) for pair in pairs])
 
 
 def _row(pair: PairComparison | RecipePair) -> list[object]:

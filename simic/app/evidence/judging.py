@@ -26,7 +26,7 @@ from simic.contracts.results.log_evidence import LogEvidence
 from simic.contracts.results.receipts import CollectionReceipt, SnapshotManifest, TrainingReport
 from simic.contracts.settings.run import WorldConfig
 from simic.contracts.splits import Split
-from simic.ledgers.judgements import Subject, begin_judgement
+from simic.ledgers.judgements import JudgementSubject, begin_judgement
 from simic.replay.cut_off import cut_off_episodes
 from simic.replay.logged import Log, episode_heads, horizons_of, read_log
 from simic.snapshots.index import find_folder
@@ -62,7 +62,7 @@ def begin(
     ``inputs`` is what else decides the evidence, besides settings, seed and code.
     """
     model = KARN if isinstance(policy, KarnReport) else MODEL_NAME
-    subject = Subject(set_name, policy.digest, champion, container.provenance, digest_of(inputs), model)
+    subject = JudgementSubject(set_name, policy.digest, champion, container.provenance, digest_of(inputs), model)
     budget, signer = container.config.gate.error_budget, lambda: container.signer
     begun = begin_judgement(container.home, subject, budget, container.keyring, signer, container.clock)
     _LOG.info("%s; %s on %s", judgement_text(begun, champion), judged_name(model, policy.digest), set_name)

@@ -32,7 +32,7 @@ from simic.hosts.custom.interface import Loss, ModuleHost
 from simic.hosts.custom.isolated import KeptPass, cloned, isolated_gradient
 from simic.hosts.custom.optimiser_state import complete_momentum, group_of, is_skipped, scaled
 from simic.hosts.custom.owner_pass import OwnerPass
-from simic.hosts.custom.owner_snapshot import Snapshot, clear_state
+from simic.hosts.custom.owner_snapshot import OwnerSnapshot, clear_state
 from simic.hosts.custom.owner_step import Batch, OwnerStep
 from simic.hosts.custom.plain import check_replaceable
 from simic.hosts.custom.tasks import IGNORED
@@ -101,7 +101,7 @@ class AttachedHost:
         """Samples of the epoch before the latest pass; a checkpoint computes that again in the backward pass."""
         self._is_paused, self._alone = False, -1
         self._is_measured_step = True
-        self._snapshot = Snapshot()
+        self._snapshot = OwnerSnapshot()
         self._pass = OwnerPass(self._task, len(slots), spec.logits, who)
         self._probe_batch: Batch | None = None
         self._step = OwnerStep(lambda: self.host.trained.values())
@@ -193,15 +193,15 @@ class AttachedHost:
         size = sum(tensor.nbytes for tensor in [*self._with_state(own), *self.host.module.buffers()])
         return Memory(self.host.sample_bytes, size, snapshot=size)
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> OwnerSnapshot:
         """Return what will hold a copy of parameters, buffers and optimiser state, on their device.
 
         The owner may load a checkpoint before the epoch begins, so the copy is taken at its first training pass.
         """
-        self._snapshot = Snapshot()
+        self._snapshot = OwnerSnapshot()
         return self._snapshot
 
-    def restore(self, snapshot: Snapshot, rows: NDArray[np.bool_]) -> None:
+    def restore(self, snapshot: OwnerSnapshot, rows: NDArray[np.bool_]) -> None:
         if rows[0]:
             snapshot.restore(self.host.module, self._optimiser)
 

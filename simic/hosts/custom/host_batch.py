@@ -21,7 +21,7 @@ from simic.hosts.custom.forward import ActiveSeed
 from simic.hosts.custom.host import CustomHost, HostState, build_host
 from simic.hosts.custom.inspect import layer_columns
 from simic.hosts.custom.optimised import OptimisedHosts
-from simic.hosts.custom.training import EpochRecord, SeedState, probe_seed, train_host
+from simic.hosts.custom.training import CustomSeed, EpochRecord, probe_seed, train_host
 from simic.hosts.interfaces import (
     Blueprint,
     DataSplit,
@@ -33,10 +33,10 @@ from simic.hosts.interfaces import (
 )
 from simic.hosts.plugins import load_module_family
 
-__all__ = ["CustomHosts", "Snapshot", "make_custom_hosts"]
+__all__ = ["CustomHosts", "CustomSnapshot", "make_custom_hosts"]
 
 
-class Snapshot(NamedTuple):
+class CustomSnapshot(NamedTuple):
     """All tensors that training changes."""
 
     hosts: tuple[HostState, ...]
@@ -111,7 +111,7 @@ class CustomHosts:
     def probe(self, assignment: SeedAssignment, epoch: int) -> NDArray[np.float64]:
         norms = np.full(assignment.alpha.shape, np.nan)
         for row, host in enumerate(self.hosts):
-            seeds = list(self._seed_states(assignment, row))
+            seeds = list(self._seeds_of(assignment, row))
             for seed in seeds:
                 if not seed.is_active and seed.learns:
                     norms[row, seed.slot] = probe_seed(host, seeds, seed, epoch)
@@ -121,7 +121,7 @@ class CustomHosts:
         gradient, health = np.full((2, *assignment.alpha.shape), np.nan)
         records: list[EpochRecord] = []
         for row, host in enumerate(self.hosts):
-            seeds = list(self._seed_states(assignment, row))
+            seeds = list(self._seeds_of(assignment, row))
             records.append(train_host(host, seeds, epoch))
             for seed in seeds:
                 if seed.learns:
@@ -160,9 +160,9 @@ class CustomHosts:
         parameters = sum(host.state_bytes for host in self.hosts) + sum(array.nbytes for array in self.seeds)
         return Memory(sum(host.sample_bytes for host in self.hosts), parameters, snapshot=parameters)
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> CustomSnapshot:
         """Return a copy of all parameters, buffers and momenta."""
-        return Snapshot(tuple(host.snapshot() for host in self.hosts), self.seeds.copy())
+        return CustomSnapshot(tuple(host.snapshot() for host in self.hosts), self.seeds.copy())
 
     def clear_momentum(self, rows: NDArray[np.bool_]) -> None:
         for row in np.flatnonzero(rows).tolist():
@@ -170,18 +170,18 @@ class CustomHosts:
                 momentum.zero_()
             self.seeds.momentum[row] = 0.0
 
-    def restore(self, snapshot: Snapshot, rows: NDArray[np.bool_]) -> None:
+    def restore(self, snapshot: CustomSnapshot, rows: NDArray[np.bool_]) -> None:
         for row in np.flatnonzero(rows).tolist():
             self.hosts[row].restore(snapshot.hosts[row])
             for mine, theirs in zip(self.seeds, snapshot.seeds, strict=True):
                 mine[row] = theirs[row]
 
-    def _seed_states(self, assignment: SeedAssignment, row: int) -> Iterator[SeedState]:
+    def _seeds_of(self, assignment: SeedAssignment, row: int) -> Iterator[CustomSeed]:
         """Yield the participating seeds of one host."""
         for slot, index, alpha in _participating(assignment, row):
             parameters = self._values(self.seeds.parameters, row, slot, index)
             momentum = self._values(self.seeds.momentum, row, slot, index)
-            yield SeedState(slot, self.blueprints[index], alpha, alpha > 0, parameters.requires_grad_(), momentum)
+            yield CustomSeed(slot, self.blueprints[index], alpha, alpha > 0, parameters.requires_grad_(), momentum)
 
     def _values(self, store: Tensor, row: int, slot: int, blueprint: int) -> Tensor:
         """Return a copy [1, P]: rounding depends on alignment, which must not depend on the host's row in the store."""

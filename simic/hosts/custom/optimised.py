@@ -22,7 +22,7 @@ from simic.hosts.custom.evaluation import join
 from simic.hosts.custom.forward import RngStream, forked_rng, seed_generators
 from simic.hosts.custom.host import CustomHost
 from simic.hosts.custom.inspect import layer_columns
-from simic.hosts.custom.owner_snapshot import Snapshot
+from simic.hosts.custom.owner_snapshot import OwnerSnapshot
 from simic.hosts.custom.training import batch_of, sample_order
 from simic.hosts.interfaces import Blueprint, DataSplit, Measurement, Memory, SeedAssignment, TrainingRecord
 
@@ -90,11 +90,11 @@ class OptimisedHosts:
     def memory(self) -> Memory:
         return Memory(*map(sum, zip(*(host.memory() for host, _ in self._hosts), strict=True)))
 
-    def snapshot(self) -> list[Snapshot]:
+    def snapshot(self) -> list[OwnerSnapshot]:
         """Return what will hold copies of all tensors that training changes, taken when training begins."""
         return [host.snapshot() for host, _ in self._hosts]
 
-    def restore(self, snapshot: Sequence[Snapshot], rows: NDArray[np.bool_]) -> None:
+    def restore(self, snapshot: Sequence[OwnerSnapshot], rows: NDArray[np.bool_]) -> None:
         for row in np.flatnonzero(rows).tolist():
             self._hosts[row][0].restore(snapshot[row], _ALONE)
 

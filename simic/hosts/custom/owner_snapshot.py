@@ -13,11 +13,11 @@ from torch.optim import Optimizer
 from simic.hosts.custom.forward import is_expanded
 from simic.hosts.custom.optimiser_state import copied_state
 
-__all__ = ["Snapshot", "clear_state"]
+__all__ = ["OwnerSnapshot", "clear_state"]
 
 
 @dataclass
-class Snapshot:
+class OwnerSnapshot:
     """Copies of all tensors that training changes, taken before the first training pass that follows."""
 
     tensors: dict[str, Tensor] | None = None

@@ -22,11 +22,11 @@ from simic.hosts.custom.host import CustomHost, norm_of
 from simic.hosts.interfaces import Blueprint, Site
 from simic.hosts.rng import Purpose
 
-__all__ = ["EpochRecord", "SeedState", "batch_of", "probe_seed", "sample_order", "seed_noise", "train_host"]
+__all__ = ["CustomSeed", "EpochRecord", "batch_of", "probe_seed", "sample_order", "seed_noise", "train_host"]
 
 
 @dataclass
-class SeedState:
+class CustomSeed:
     """A participating seed during one epoch."""
 
     slot: int
@@ -60,7 +60,7 @@ class EpochRecord(NamedTuple):
     """[L], before clipping."""
 
 
-def train_host(host: CustomHost, seeds: Sequence[SeedState], epoch: int) -> EpochRecord:
+def train_host(host: CustomHost, seeds: Sequence[CustomSeed], epoch: int) -> EpochRecord:
     """Train the host and its seeds in place; each seed accumulates its gradient norm and health."""
     rows = sample_order(host, epoch)
     logits, layers = [], np.zeros(len(host.layout.hooks))
@@ -79,7 +79,7 @@ def train_host(host: CustomHost, seeds: Sequence[SeedState], epoch: int) -> Epoc
     return EpochRecord(float(-likelihood.mean()), float(hits.mean()), (layers / host.steps).tolist())
 
 
-def probe_seed(host: CustomHost, seeds: Sequence[SeedState], seed: SeedState, epoch: int) -> float:
+def probe_seed(host: CustomHost, seeds: Sequence[CustomSeed], seed: CustomSeed, epoch: int) -> float:
     """Return the gradient norm of one incubating seed on the epoch's first batch; changes nothing."""
     inputs, labels = batch_of(host, sample_order(host, epoch), 0)
     with forked_rng(inputs.device):
@@ -98,7 +98,7 @@ def batch_of(host: CustomHost, rows: Tensor, step: int) -> tuple[Tensor, Tensor]
     return host.spec.train.inputs.index_select(0, chosen), host.spec.train.labels.index_select(0, chosen)
 
 
-def _noise(host: CustomHost, seed: SeedState, epoch: int, step: int) -> Tensor | None:
+def _noise(host: CustomHost, seed: CustomSeed, epoch: int, step: int) -> Tensor | None:
     """Return uniform noise [1, B, D] for a noisy blueprint, else None."""
     if not seed.blueprint.is_noisy:
         return None
@@ -106,7 +106,7 @@ def _noise(host: CustomHost, seed: SeedState, epoch: int, step: int) -> Tensor |
 
 
 def _host_gradients(
-    host: CustomHost, seeds: Sequence[SeedState], epoch: int, step: int, inputs: Tensor, labels: Tensor
+    host: CustomHost, seeds: Sequence[CustomSeed], epoch: int, step: int, inputs: Tensor, labels: Tensor
 ) -> tuple[Tensor, list[Tensor]]:
     """Return logits [B, C], and gradients of the host's parameters, then of its active seeds.
 
@@ -125,7 +125,13 @@ def _host_gradients(
 
 
 def _isolated_gradient(
-    host: CustomHost, seeds: Sequence[SeedState], seed: SeedState, epoch: int, step: int, inputs: Tensor, labels: Tensor
+    host: CustomHost,
+    seeds: Sequence[CustomSeed],
+    seed: CustomSeed,
+    epoch: int,
+    step: int,
+    inputs: Tensor,
+    labels: Tensor,
 ) -> Tensor:
     """Return the gradient [1, P] of the loss with ``seed`` at alpha 1 and all active seeds.
 
@@ -143,7 +149,7 @@ def _isolated_gradient(
 
 @torch.no_grad()
 def _sgd_step(
-    host: CustomHost, seeds: Sequence[SeedState], gradients: list[Tensor], alone: dict[int, Tensor]
+    host: CustomHost, seeds: Sequence[CustomSeed], gradients: list[Tensor], alone: dict[int, Tensor]
 ) -> list[float]:
     """Clip, then take an SGD step with momentum; returns the layers' gradient norms [L] before clipping."""
     trained = host.trained
@@ -178,7 +184,7 @@ def seed_noise(key: int, slot: int, epoch: int, first: int, samples: int, site: 
     return torch.from_numpy(values.reshape(1, samples, site.width))
 
 
-def _count(seed: SeedState, norm: float) -> None:
+def _count(seed: CustomSeed, norm: float) -> None:
     seed.norm_sum += norm
     seed.good_steps += bool(np.isfinite(norm) and norm > 0)
 

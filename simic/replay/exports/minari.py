@@ -27,8 +27,8 @@ from simic.controllers.features import BOUND, feature_names
 from simic.replay.exporting import (
     Counted,
     EpisodeInfo,
-    Episodes,
     ExportCard,
+    ExportedEpisodes,
     describe,
     new_folder,
     stream_episodes,
@@ -134,7 +134,7 @@ class _Tally:
         self._episodes = self._steps = 0
         self._sets: set[str] = set()
 
-    def noting(self, episodes: Episodes, sizes: _Sizes) -> Iterator[EpisodeBuffer]:
+    def noting(self, episodes: ExportedEpisodes, sizes: _Sizes) -> Iterator[EpisodeBuffer]:
         """Yield the buffers of the episodes, and count them."""
         yield from _buffers(episodes, sizes)
         self._episodes += len(episodes.infos)
@@ -197,7 +197,7 @@ def _action_space(sizes: _Sizes, blueprints: tuple[str, ...]) -> Space[Any]:
     return MultiDiscrete([count + 1 for count in counts], start=[-1] * len(counts))
 
 
-def _buffers(episodes: Episodes, sizes: _Sizes) -> Iterator[EpisodeBuffer]:
+def _buffers(episodes: ExportedEpisodes, sizes: _Sizes) -> Iterator[EpisodeBuffer]:
     """Yield one observation per episode, cut from the padded columns of all."""
     buffer = _need("minari.data_collector").EpisodeBuffer
     observations = _padded_graphs(episodes, sizes)
@@ -228,7 +228,7 @@ def _version_info(info: EpisodeInfo, length: int) -> dict[str, list[str]]:
     return {} if info.policy_version is None else {"policy_version": [info.policy_version] * length}
 
 
-def _padded_graphs(episodes: Episodes, sizes: _Sizes) -> dict[str, NDArray[Any]]:
+def _padded_graphs(episodes: ExportedEpisodes, sizes: _Sizes) -> dict[str, NDArray[Any]]:
     """Return columns [G, ...] as the observation space has them."""
     graphs = GraphTable.of(episodes.graphs)
     slot_ptr, layer_ptr = graphs.slot_ptr.numpy(), graphs.layer_ptr.numpy()

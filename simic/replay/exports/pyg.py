@@ -29,8 +29,8 @@ from simic.replay.exporting import (
     CARD_NAME,
     Counted,
     EpisodeInfo,
-    Episodes,
     ExportCard,
+    ExportedEpisodes,
     Shard,
     describe,
     new_folder,
@@ -106,7 +106,7 @@ def write(
         return write_card(folder, card.model_copy(update={"shards": shards}), _HOW_TO_READ)
 
 
-def _tensors(episodes: Episodes, gamma: float, first_episode: int) -> dict[str, Tensor]:
+def _tensors(episodes: ExportedEpisodes, gamma: float, first_episode: int) -> dict[str, Tensor]:
     graphs, count = episodes.graphs, len(episodes.rewards)
     within = np.repeat(np.arange(len(episodes.lengths)), episodes.lengths)
     stored = {

@@ -14,7 +14,7 @@ from simic.contracts.results.receipts import Provenance, SnapshotManifest, Train
 from simic.contracts.results.trials import ControllerTrial, Estimate, FamilyTrial, TrialReport
 from simic.contracts.settings.run import RunConfig
 from simic.ledgers import JUDGEMENTS_LEDGER
-from simic.ledgers.judgements import Subject, begin_judgement
+from simic.ledgers.judgements import JudgementSubject, begin_judgement
 from simic.registry.mlflow_run import CandidateRecord
 from simic.runtime.home import Home
 from simic.runtime.telemetry import JsonLinesSink
@@ -67,7 +67,7 @@ def sealed_policy(home: Home, weights: bytes, *, hidden: int = 48, schema_versio
 def number(home: Home) -> None:
     """Put the judgement on record that decisions by hand name, the first one."""
     if not (home.ledger / JUDGEMENTS_LEDGER).exists():
-        subject = Subject("benchmark", "a" * 64, None, Provenance("0.1.0+0", "c" * 64, 0), "9" * 64)
+        subject = JudgementSubject("benchmark", "a" * 64, None, Provenance("0.1.0+0", "c" * 64, 0), "9" * 64)
         keyring = Keyring(home.keys)
         keyring.trust(SIGNER.public_bytes)
         begin_judgement(home, subject, 0.025, keyring, lambda: SIGNER, lambda: NOW)

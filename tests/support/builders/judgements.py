@@ -6,7 +6,7 @@ from typing import Any
 
 from simic.app.container import Container
 from simic.contracts.results.judgements import Judgement
-from simic.ledgers.judgements import Subject, begin_judgement
+from simic.ledgers.judgements import JudgementSubject, begin_judgement
 
 __all__ = ["begun", "judgement"]
 
@@ -17,6 +17,6 @@ def judgement(**changes: Any) -> Judgement:
 
 def begun(app: Container, policy: str, champion: str | None = None) -> int:
     """The ordinal of a judgement that the home's ledger begins, or began before."""
-    subject = Subject(app.config.world.set, policy, champion, app.provenance, "0" * 64)
+    subject = JudgementSubject(app.config.world.set, policy, champion, app.provenance, "0" * 64)
     budget = app.config.gate.error_budget
     return begin_judgement(app.home, subject, budget, app.keyring, lambda: app.signer, app.clock).ordinal

@@ -15,7 +15,7 @@ from simic.catalogue.query import query
 from simic.contracts.errors import IntegrityError
 from simic.contracts.results.judgements import JudgementEntry
 from simic.contracts.results.receipts import Provenance
-from simic.ledgers.judgements import Subject, begin_judgement, check_judgements, judgement_of, judgements
+from simic.ledgers.judgements import JudgementSubject, begin_judgement, check_judgements, judgement_of, judgements
 from simic.ledgers.ledger import Ledger
 from simic.numerics.spending import level
 from simic.runtime.home import Home
@@ -23,7 +23,7 @@ from simic.trust.keys import Keyring
 from simic.trust.sealed_receipts import seal_receipt
 
 BUDGET = 0.025
-POLICY = Subject("benchmark", "a" * 64, None, Provenance("0.1.0+0", "c" * 64, 0), "9" * 64)
+POLICY = JudgementSubject("benchmark", "a" * 64, None, Provenance("0.1.0+0", "c" * 64, 0), "9" * 64)
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def home(tmp_path: Path) -> Home:
     return place
 
 
-def begin(home: Home, subject: Subject = POLICY, **changes: Any) -> JudgementEntry:
+def begin(home: Home, subject: JudgementSubject = POLICY, **changes: Any) -> JudgementEntry:
     about = subject._replace(**changes)
     return begin_judgement(home, about, BUDGET, Keyring(home.keys), lambda: SIGNER, lambda: NOW)
 

@@ -16,7 +16,7 @@ from support.builders.snapshots import write_snapshot
 
 from simic.contracts.errors import ContractError
 from simic.contracts.results.receipts import SnapshotManifest
-from simic.replay.exporting import Episodes, stream_episodes
+from simic.replay.exporting import ExportedEpisodes, stream_episodes
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +24,7 @@ def manifest(tmp_path_factory: pytest.TempPathFactory) -> SnapshotManifest:
     return uneven_snapshot(tmp_path_factory.mktemp("uneven") / "snapshot")
 
 
-def chunks(manifest: SnapshotManifest, rows: int) -> list[Episodes]:
+def chunks(manifest: SnapshotManifest, rows: int) -> list[ExportedEpisodes]:
     return list(stream_episodes(manifest, "train", BLUEPRINTS, rows))
 
 

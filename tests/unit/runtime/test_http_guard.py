@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from simic.runtime.http_guard import Guard, Message, Receive, Scope, Send, own_hosts
+from simic.runtime.http_guard import Message, Receive, RequestGuard, Scope, Send, own_hosts
 
 OWN = (b"host", b"127.0.0.1:4200")
 LOGIN = "simic:secret"
@@ -33,7 +33,7 @@ def _ask(headers: list[tuple[bytes, bytes]], login: str | None = None, kind: str
         sent.append(message)
 
     scope: dict[str, Any] = {"type": kind, "method": "POST", "path": "/api", "headers": headers}
-    asyncio.run(Guard(application, own_hosts(4200), login)(scope, receive, send))
+    asyncio.run(RequestGuard(application, own_hosts(4200), login)(scope, receive, send))
     return sent
 
 

@@ -8,7 +8,7 @@ import torch
 from simic.contracts.settings.run import WorldConfig
 from simic.hosts.batched.data import digit_pool
 from simic.hosts.batched.host_batch import Snapshot
-from simic.hosts.custom.host_batch import Snapshot as ModuleSnapshot
+from simic.hosts.custom.host_batch import CustomSnapshot
 from simic.hosts.factory import make_host_batch
 from simic.hosts.host_sets import host_set, identify
 from simic.hosts.interfaces import DataSplit
@@ -31,7 +31,7 @@ def test_sizes_of_modules_are_what_their_hosts_train() -> None:
     hosts = [host for host in identify("trunks", range(12)) if host.family == "cnn_plain"]
     world = WorldConfig(set="trunks")
     snapshot = make_host_batch(hosts, host_set("trunks"), world).snapshot()
-    assert isinstance(snapshot, ModuleSnapshot)
+    assert isinstance(snapshot, CustomSnapshot)
     held = [sum(tensor.numel() for tensor in host.momentum.values()) for host in snapshot.hosts]
     assert host_sizes(hosts, world).parameters.tolist() == held
 
