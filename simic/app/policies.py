@@ -8,7 +8,7 @@ from pathlib import Path
 from simic.app.local_copies import LocalCopies
 from simic.app.names.controller_names import check_controller
 from simic.app.names.karn_names import KarnChoice, Karns, consulting_label, parse_consulting
-from simic.app.names.policy_names import labelled, locate, require_path
+from simic.app.names.policy_names import display_name, locate, require_path
 from simic.contracts.controllers import ControllerSpec
 from simic.contracts.errors import ConfigError
 from simic.contracts.names import CHAMPION, CHAMPION_REFERENCE, LEARNED, MODEL_NAME, REFERENCE_PREFIX
@@ -135,7 +135,7 @@ class Policies:
             return name
         consulting = parse_consulting(name)
         is_champion = (name if consulting is None else consulting.policy) == CHAMPION
-        policy = CHAMPION if is_champion else labelled(self._home, self.check(Path(spec.policy_path)))
+        policy = CHAMPION if is_champion else display_name(self._home, self.check(Path(spec.policy_path)))
         return policy if spec.karn_digest is None else consulting_label(policy, spec.karn_digest)
 
     def spec(self, name: str, *, is_decisive: bool) -> ControllerSpec:

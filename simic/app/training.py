@@ -14,7 +14,7 @@ from simic.app.display.live_episode import draw_collection
 from simic.app.display.timelines import check_plot
 from simic.app.evidence.judging import begin, check_growable, judging_run, log_beside_trials, validate_by_reports
 from simic.app.evidence.judging_experience import reporter_of_comparison
-from simic.app.monitoring.training_monitor import followed
+from simic.app.monitoring.training_monitor import observer_of
 from simic.app.names.blueprint_vocabulary import vocabulary
 from simic.app.names.trial_controllers import select_controllers
 from simic.app.training_hosts import drawing_alone, training_keys
@@ -232,7 +232,7 @@ def train(
     with (
         exclusive(container.home.locks / "train", "training"),
         container.progress.task("train", 100) as advance,
-        followed(container, snapshot, advance, seed) as observer,
+        observer_of(container, snapshot, advance, seed) as observer,
     ):
         receipt = learning.train(
             snapshot,

@@ -84,13 +84,13 @@ def examine(job: Job) -> dict[str, str]:
         "resource starvation": partial(_limited, job, decide, "RLIMIT_NOFILE", 0),
         "timing variation": partial(_together, job, decide),
         "no network": partial(_alone, job, decide),
-        "no device": partial(_decided, job, decide, "without a device"),
+        "no device": partial(_check_decisions, job, decide, "without a device"),
         "data corruption": partial(_damaged, job, decide),
     }
     return {name: why for name in CASES if (why := runs[name]())}
 
 
-def _decided(job: Job, decide: Decider, when: str = "after the fault") -> str:
+def _check_decisions(job: Job, decide: Decider, when: str = "after the fault") -> str:
     """Return what is wrong with the decisions of the policy in memory, and of one that is loaded anew."""
     started = time.monotonic()
     try:
@@ -112,7 +112,7 @@ def _limited(job: Job, decide: Decider, name: str, limit: int) -> str:
                 why = why or ("" if run() == job.expected else "other decisions during the fault")
             except _ERRORS:
                 continue  # allowed: what it needs was taken from it
-    return why or _decided(job, decide)
+    return why or _check_decisions(job, decide)
 
 
 @contextmanager
@@ -157,7 +157,7 @@ def _together(job: Job, decide: Decider) -> str:
     return (
         "other decisions during the fault"
         if any(outcome != job.expected for outcome in outcomes)
-        else _decided(job, decide)
+        else _check_decisions(job, decide)
     )
 
 
@@ -183,9 +183,9 @@ def _alone(job: Job, decide: Decider) -> str:
             raise OSError("the network is away")
 
     sys.addaudithook(refuse)  # it cannot be removed, so it is switched off
-    why = _decided(job, decide, "during the fault")
+    why = _check_decisions(job, decide, "during the fault")
     is_cut = False
-    return why or _decided(job, decide)
+    return why or _check_decisions(job, decide)
 
 
 def _damaged(job: Job, decide: Decider) -> str:
@@ -211,4 +211,4 @@ def _damaged(job: Job, decide: Decider) -> str:
             except _ERRORS as error:
                 return f"a damaged {name}: expected a typed refusal, found {type(error).__name__}: {error}"
             return f"a damaged {name} was loaded"
-    return _decided(job, decide)
+    return _check_decisions(job, decide)

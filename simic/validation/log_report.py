@@ -18,7 +18,7 @@ from simic.validation.criterion import REPORTS
 from simic.validation.log_evidence import log_differences
 from simic.validation.plots import learning_curves
 from simic.validation.probing import States, Subject
-from simic.validation.promotion_gate import measured
+from simic.validation.promotion_gate import run_probes
 
 __all__ = ["LoggedCase", "validate_from_log"]
 
@@ -78,6 +78,6 @@ def validate_from_log(
         differences=log_differences(case.evidence, config.trial.confidence),
         training_metrics=training.metrics,
         figures=drawn,
-        probes=measured(subject),
+        probes=run_probes(subject),
         log=case.evidence,
     )

@@ -28,7 +28,7 @@ from simic.hosts.rollout import Step
 from simic.validation.criterion import Case, line
 from simic.validation.episodes import illegal_rows
 
-__all__ = ["States", "Subject", "counted", "decision_bytes", "faulty", "judged", "live_states", "states_of"]
+__all__ = ["States", "Subject", "count_failures", "decision_bytes", "faulty", "live_states", "none_fail", "states_of"]
 
 _MOST_STATES = 40
 """States that a probe examines."""
@@ -131,7 +131,7 @@ def decision_bytes(decisions: Decisions) -> NDArray[np.uint8]:
     return np.concatenate([part.view(np.uint8).reshape(len(part), -1) for part in parts], axis=1)
 
 
-def counted(cases: Iterator[tuple[str, int, Callable[[], NDArray[np.bool_]]]]) -> Probe:
+def count_failures(cases: Iterator[tuple[str, int, Callable[[], NDArray[np.bool_]]]]) -> Probe:
     """Return how many of all examined states a candidate fails, and the first case in which it does.
 
     Args:
@@ -149,7 +149,7 @@ def counted(cases: Iterator[tuple[str, int, Callable[[], NDArray[np.bool_]]]]) -
     return Probe(value=float(failed), count=total, detail=first)
 
 
-def judged(case: Case, name: str, what: str) -> Criterion:
+def none_fail(case: Case, name: str, what: str) -> Criterion:
     """Return the criterion that nothing of what a probe counted failed; a probe that examined nothing is missing."""
     probe = case.report.probes.get(name)
     if probe is None or not probe.count:

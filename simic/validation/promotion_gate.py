@@ -22,7 +22,7 @@ from simic.validation.criteria import CRITERIA
 from simic.validation.criterion import REPORTS, Case
 from simic.validation.probing import Subject
 
-__all__ = ["applied_criteria", "decide", "measured", "rejection_message"]
+__all__ = ["applied_criteria", "decide", "rejection_message", "run_probes"]
 
 
 def applied_criteria(
@@ -52,7 +52,7 @@ def _hint(name: str, criteria: Sequence[str]) -> str:
     return f"; {name} is a line of criterion {max(held, key=len)}, which can be left out as a whole" if held else ""
 
 
-def measured(subject: Subject) -> dict[str, Probe]:
+def run_probes(subject: Subject) -> dict[str, Probe]:
     """Return the results of all probes: of each criterion that applies and has a function ``measure``.
 
     Raises:

@@ -41,7 +41,7 @@ from simic.validation.episodes import Episodes, Reporter, TrialJob, episode_reco
 from simic.validation.judging_keys import first_key, require_own_keys
 from simic.validation.plots import learning_curves, paired_differences
 from simic.validation.probing import Subject, live_states
-from simic.validation.promotion_gate import measured
+from simic.validation.promotion_gate import run_probes
 from simic.validation.table import families_in_order
 from simic.validation.timeline import action_timeline
 from simic.validation.trials import TrialSettings, paired_estimate, run_trials, trial_seed
@@ -149,7 +149,7 @@ def validate(
     if champion is not None and champion_digest is not None:
         specs[CHAMPION] = learned_spec(champion, champion_digest, run.keyring)
     use = book_use(COMPARISON_CONTROLLERS, book, config.world, config.curate.reward.basic)
-    report = _judged(training, specs, config, run, use)
+    report = _judge(training, specs, config, run, use)
     return report.model_copy(update={"champion_digest": champion_digest, "further": list(further), "log": log})
 
 
@@ -181,10 +181,10 @@ def validate_karn(
         "consulted_by": policy.policy_digest,
         "champion_digest": None if champion is None else champion.karn_digest,
     }
-    return _judged(karn, specs, config, run, NO_BOOK).model_copy(update=own)
+    return _judge(karn, specs, config, run, NO_BOOK).model_copy(update=own)
 
 
-def _judged(
+def _judge(
     training: Trained,
     specs: Mapping[str, ControllerSpec],
     config: RunConfig,
@@ -218,7 +218,7 @@ def _judged(
         differences=differences_of(trials, config.trial, provenance.seed),
         training_metrics=training.metrics,
         figures=_draw(trials, grown.records, training, run.figures),
-        probes=measured(subject),
+        probes=run_probes(subject),
     )
 
 

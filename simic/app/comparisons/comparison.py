@@ -29,12 +29,12 @@ def compare(container: Container, arms: Sequence[str], host_keys: Sequence[int] 
     """
     if host_keys is not None and len(host_keys) < 2:
         raise ConfigError(f"a comparison needs 2 or more hosts, found {len(host_keys)}; give more --host-keys")
-    labels = list(_selected(container, arms).specs)
+    labels = list(_select_arms(container, arms).specs)
     report = try_controllers(container, arms, host_keys, split, may_land=True)
     return Comparison(pairs=compare_pairs(report, list(combinations(labels, 2)), container.config.trial), trials=report)
 
 
-def _selected(container: Container, arms: Sequence[str]) -> SelectedControllers:
+def _select_arms(container: Container, arms: Sequence[str]) -> SelectedControllers:
     if len(arms) < 2:
         found = arms[0] if arms else "none"
         raise ConfigError(f"a comparison needs 2 or more arms, with a space between them; found {found}")
@@ -55,7 +55,7 @@ def compare_until_decided(container: Container, arms: Sequence[str], split: Spli
             and the split is not the test split, or the hosts of the first look are too few for an interval of the
             confidence.
     """
-    chosen, config, clock = _selected(container, arms), container.config, container.clock
+    chosen, config, clock = _select_arms(container, arms), container.config, container.clock
     world, provenance, started_at = config.world, container.provenance, container.clock()
     families = len(host_set(world.set).families)
     counts, looks = looks_of(families, config.trial.hosts_per_family)

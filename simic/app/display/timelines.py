@@ -62,7 +62,7 @@ def draw_reported(container: Container, run: str, path: Path) -> EpisodeRecord:
     from simic.validation.timeline import action_timeline  # loads matplotlib
 
     with closing(ask(container.home, own_query("reported_episode"), parameters={"run": run})) as rows:
-        reports = list(_joined(rows))
+        reports = list(_check_order(rows))
     if not reports:
         named = f"whose run_id begins with {run!r} " if run else ""
         hint = '`simic ingest` lands reports, `simic sql "FROM episodes"` lists episodes'
@@ -73,7 +73,7 @@ def draw_reported(container: Container, run: str, path: Path) -> EpisodeRecord:
     return record
 
 
-def _joined(reports: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+def _check_order(reports: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
     """Yield the reports of an episode, ordered by step; raise ContractError at the first that does not continue it."""
     before: Mapping[str, Any] | None = None
     for report in reports:

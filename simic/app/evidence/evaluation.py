@@ -37,7 +37,7 @@ from simic.validation.baselines.plan_book import PLAN_CONTROLLERS
 from simic.validation.held_out import TOO_FEW, cut_off_shares, in_groups, undrawn
 from simic.validation.off_policy import CONFIDENCE, Group, is_sufficient, judge, lower_bounds, no_judgement
 
-__all__ = ["EvaluationChoice", "actions_in_log", "evaluate", "hosts_of", "weighted"]
+__all__ = ["EvaluationChoice", "actions_in_log", "evaluate", "hosts_of", "weigh"]
 
 _SEARCHED = "its plan book was searched on training hosts; some of them may be among these"
 _UNKNOWN = "it is not known here"
@@ -257,17 +257,17 @@ def _episodes(
 ) -> LoggedEpisodes:
     """Return the weights of the log under the controller and, if wanted, values of a fitted model."""
     target = actions_in_log(container, spec, log, is_exploring=choice.is_exploring)
-    episodes = weighted(log, target)
+    episodes = weigh(log, target)
     if not (is_sufficient(episodes, hosts, groups) if choice.with_model is None else choice.with_model):
         return episodes
     seed = derive(container.seed, "evaluate", "values")
     with container.progress.task("fit values", 1) as advance:
         values = fit_values(log.dataset(vocabulary(container.config.ingest)), target, container.config.train, seed)
         advance(1)
-    return episodes if values is None else weighted(log, target, log.time_major(values.q), log.time_major(values.v))
+    return episodes if values is None else weigh(log, target, log.time_major(values.q), log.time_major(values.v))
 
 
-def weighted(
+def weigh(
     log: Log,
     target: TargetActions,
     q_values: NDArray[np.float64] | None = None,

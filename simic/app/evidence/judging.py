@@ -11,7 +11,7 @@ import numpy as np
 
 from simic.app.artifacts import resolve_snapshot
 from simic.app.container import Container
-from simic.app.evidence.evaluation import actions_in_log, hosts_of, weighted
+from simic.app.evidence.evaluation import actions_in_log, hosts_of, weigh
 from simic.app.evidence.judging_experience import reporter_of_judgement
 from simic.app.names.blueprint_vocabulary import vocabulary
 from simic.app.names.host_set_names import is_set
@@ -100,7 +100,7 @@ def check_growable(training: Trained) -> None:
         )
 
 
-def _collected(container: Container, sets: Sequence[str]) -> CollectionReceipt | None:
+def _last_collection(container: Container, sets: Sequence[str]) -> CollectionReceipt | None:
     """Return the receipt of the last collection on one of the sets in this home."""
     try:
         return container.receipts.find(CollectionReceipt, lambda receipt: receipt.set in sets, "none was collected")
@@ -122,7 +122,7 @@ def validate_by_reports(container: Container, training: TrainingReport, champion
             f"gate.evidence = reports is for sets that Simic cannot grow; policy {training.digest[:12]} learned from "
             f"{', '.join(training.sets) or 'unknown sets'}. Set gate.evidence = trials"
         )
-    if (collected := _collected(container, training.sets)) is not None:
+    if (collected := _last_collection(container, training.sets)) is not None:
         raise ConfigError(
             f"gate.evidence = reports is for sets that Simic cannot grow; this home grew hosts of {collected.set} "
             f"itself, on {collected.finished_at:%Y-%m-%d}. Install the family {collected.set} again, and set "
@@ -189,7 +189,7 @@ def _log_beside_trials(container: Container, training: TrainingReport) -> LogEvi
             most = MOST_BESIDE - len(unreadable)
             held_out, log = held_out_episodes(heads, [world.set], most, cut_off, without), None
     spec = learned_spec(Path(training.path), training.digest, container.home.keys)
-    return log_evidence(_use(manifest, held_out, log), {CANDIDATE: weighted(log, actions_in_log(container, spec, log))})
+    return log_evidence(_use(manifest, held_out, log), {CANDIDATE: weigh(log, actions_in_log(container, spec, log))})
 
 
 def _specs(container: Container, training: TrainingReport, champion: str | None) -> dict[str, ControllerSpec]:
@@ -217,7 +217,7 @@ def _case(
     with container.progress.task("validate", manifest.rows_out) as advance:
         blueprints = vocabulary(container.config.ingest)
         log = read_log(manifest, [head.run_id for head in held_out.used], blueprints, advance)
-        episodes = {name: weighted(log, actions_in_log(container, spec, log)) for name, spec in specs.items()}
+        episodes = {name: weigh(log, actions_in_log(container, spec, log)) for name, spec in specs.items()}
     uniforms = np.zeros((len(log.points), len(HEADS)))
     states = States(log.batch.states, log.batch.masks, uniforms)
     evidence = log_evidence(_use(manifest, held_out, log), episodes)

@@ -33,7 +33,7 @@ from simic.runtime.side_thread import SideThread
 from simic.runtime.telemetry import NullObserver, TrainingObserver, Update
 from simic.runtime.telemetry_records import TelemetryRecords
 
-__all__ = ["TrainingMonitor", "followed"]
+__all__ = ["TrainingMonitor", "observer_of"]
 
 _LOG = logging.getLogger(__name__)
 
@@ -191,7 +191,7 @@ _HEADLINES = frozenset(name for name, metric in METRICS.items() if metric.is_hea
 
 
 @contextmanager
-def followed(
+def observer_of(
     container: Container, snapshot: SnapshotManifest, advance: Advance, seed: int | None = None
 ) -> Iterator[TrainingObserver]:
     """Yield the observer of a training on ``snapshot``, as ``telemetry`` says; it ends with the block.

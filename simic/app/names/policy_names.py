@@ -14,7 +14,7 @@ from simic.ledgers.policies import candidate_versions
 from simic.runtime.home import Home
 from simic.runtime.nearest_name import suggestion
 
-__all__ = ["NamedPolicy", "labelled", "locate", "require_path"]
+__all__ = ["NamedPolicy", "display_name", "locate", "require_path"]
 
 MOST_SHOWN = 8
 
@@ -46,7 +46,7 @@ def locate(home: Home, name: str) -> NamedPolicy | None:
     digests = {*versions, *_folders(home)}
     fitting = sorted(digest for digest in digests if digest.startswith(name))
     if len(fitting) != 1:
-        known = _listed(labelled(home, digest, versions) for digest in (fitting or sorted(digests)))
+        known = _listed(display_name(home, digest, versions) for digest in (fitting or sorted(digests)))
         raise ConfigError(
             f"several policies have a digest that begins with {name!r}: {known}; give more characters"
             if fitting
@@ -68,7 +68,7 @@ def require_path(name: str) -> Path:
     return path
 
 
-def labelled(home: Home, digest: str, versions: Mapping[str, int] | None = None) -> str:
+def display_name(home: Home, digest: str, versions: Mapping[str, int] | None = None) -> str:
     """Return the display name of a policy: ``tamiyo/2 (f9c82d40)`` if it is recorded, else ``policy f9c82d40``."""
     number = (_versions(home) if versions is None else versions).get(digest)
     short = digest[:SHORTEST]

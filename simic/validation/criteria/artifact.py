@@ -14,7 +14,7 @@ from simic.controllers.policy_files import CARD_NAME, LEARNER_NAMES, WEIGHTS_NAM
 from simic.trust.keys import Keyring, SignatureCheck
 from simic.trust.seal import MANIFEST_NAME, verify
 from simic.validation.criterion import Case
-from simic.validation.probing import Subject, judged
+from simic.validation.probing import Subject, none_fail
 
 __all__ = ["NAME", "ORDER", "SUMMARY", "faults", "judge", "measure"]
 
@@ -54,4 +54,4 @@ def measure(subject: Subject) -> Probe:
 
 def judge(case: Case) -> Iterator[Criterion]:
     """Yield the criterion."""
-    yield judged(case, NAME, f"faults of the sealed files of the {MODELS[case.report.model]}")
+    yield none_fail(case, NAME, f"faults of the sealed files of the {MODELS[case.report.model]}")

@@ -14,7 +14,7 @@ from simic.contracts.batches import HEAD_INDEX, Masks
 from simic.contracts.results.gate import Criterion, Probe
 from simic.controllers.learned_controller import LearnedController
 from simic.validation.criterion import Case
-from simic.validation.probing import States, Subject, counted, faulty, judged, states_of
+from simic.validation.probing import States, Subject, count_failures, faulty, none_fail, states_of
 
 __all__ = ["NAME", "ORDER", "SUMMARY", "judge", "measure"]
 
@@ -26,12 +26,12 @@ _UNKNOWN = ("unknown_one", "unknown_two", "unknown_three")
 
 def measure(subject: Subject) -> Probe:
     """Count such decisions where unknown blueprints are offered too, and where only they are."""
-    return counted(_cases(subject, states_of(subject)))
+    return count_failures(_cases(subject, states_of(subject)))
 
 
 def judge(case: Case) -> Iterator[Criterion]:
     """Yield the criterion."""
-    yield judged(case, NAME, "decisions for hosts that offer unknown blueprints that choose one, or are illegal")
+    yield none_fail(case, NAME, "decisions for hosts that offer unknown blueprints that choose one, or are illegal")
 
 
 def _cases(subject: Subject, states: States) -> Iterator[tuple[str, int, Callable[[], NDArray[np.bool_]]]]:

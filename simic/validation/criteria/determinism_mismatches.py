@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from simic.contracts.results.gate import Criterion, Probe
 from simic.validation.criterion import TRIALS, Case
-from simic.validation.probing import Subject, judged
+from simic.validation.probing import Subject, none_fail
 
 __all__ = ["EVIDENCE", "NAME", "ORDER", "SUMMARY", "judge", "measure"]
 
@@ -23,4 +23,4 @@ def measure(subject: Subject) -> Probe:
 
 def judge(case: Case) -> Iterator[Criterion]:
     """Yield the criterion."""
-    yield judged(case, NAME, "hosts whose return changed when the candidate grew them again beside other hosts")
+    yield none_fail(case, NAME, "hosts whose return changed when the candidate grew them again beside other hosts")

@@ -13,7 +13,7 @@ from simic.contracts.state import HostIdentity
 from simic.controllers.factory import make
 from simic.validation.criterion import Case
 from simic.validation.disturbances import CASES, Decider, Job, failures
-from simic.validation.probing import States, Subject, decision_bytes, judged, states_of
+from simic.validation.probing import States, Subject, decision_bytes, none_fail, states_of
 
 __all__ = ["NAME", "ORDER", "SUMMARY", "judge", "load", "measure"]
 
@@ -45,4 +45,4 @@ def measure(subject: Subject) -> Probe:
 
 def judge(case: Case) -> Iterator[Criterion]:
     """Yield the criterion."""
-    yield judged(case, NAME, "faults of the machine after which it decides otherwise, or too late")
+    yield none_fail(case, NAME, "faults of the machine after which it decides otherwise, or too late")

@@ -16,7 +16,7 @@ from simic.contracts.results.gate import Criterion, Probe
 from simic.contracts.state import LayerNode, SeedState, SystemState
 from simic.controllers.learned_controller import LearnedController
 from simic.validation.criterion import Case
-from simic.validation.probing import States, Subject, counted, faulty, judged, states_of
+from simic.validation.probing import States, Subject, count_failures, faulty, none_fail, states_of
 
 __all__ = ["NAME", "ORDER", "SUMMARY", "judge", "measure"]
 
@@ -31,12 +31,12 @@ _SIGNED = frozenset({"contribution"})
 
 def measure(subject: Subject) -> Probe:
     """Count decisions that are illegal or not finite, and values that are not finite."""
-    return counted(_cases(subject, states_of(subject)))
+    return count_failures(_cases(subject, states_of(subject)))
 
 
 def judge(case: Case) -> Iterator[Criterion]:
     """Yield the criterion."""
-    yield judged(case, NAME, "decisions on extreme and missing measurements that are illegal or not finite")
+    yield none_fail(case, NAME, "decisions on extreme and missing measurements that are illegal or not finite")
 
 
 def _cases(subject: Subject, states: States) -> Iterator[tuple[str, int, Callable[[], NDArray[np.bool_]]]]:

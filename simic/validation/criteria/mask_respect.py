@@ -13,7 +13,7 @@ from simic.contracts.batches import OP_INDEX, Masks
 from simic.contracts.results.gate import Criterion, Probe
 from simic.controllers.learned_controller import LearnedController
 from simic.validation.criterion import Case
-from simic.validation.probing import States, Subject, counted, faulty, judged, states_of
+from simic.validation.probing import States, Subject, count_failures, faulty, none_fail, states_of
 
 __all__ = ["NAME", "ORDER", "SUMMARY", "judge", "measure"]
 
@@ -25,14 +25,14 @@ ORDER = 520
 def measure(subject: Subject) -> Probe:
     """Count illegal decisions, decisive and exploring, under adversarial masks."""
     states = states_of(subject)
-    return counted(
+    return count_failures(
         case for is_decisive in (True, False) for case in _cases(subject.policy(is_decisive=is_decisive), states)
     )
 
 
 def judge(case: Case) -> Iterator[Criterion]:
     """Yield the criterion."""
-    yield judged(case, NAME, "illegal decisions under adversarial masks")
+    yield none_fail(case, NAME, "illegal decisions under adversarial masks")
 
 
 def _cases(policy: LearnedController, states: States) -> Iterator[tuple[str, int, Callable[[], NDArray[np.bool_]]]]:

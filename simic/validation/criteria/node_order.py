@@ -14,7 +14,7 @@ from simic.contracts.batches import Masks
 from simic.contracts.results.gate import Criterion, Probe
 from simic.controllers.learned_controller import LearnedController
 from simic.validation.criterion import Case
-from simic.validation.probing import States, Subject, counted, judged, states_of
+from simic.validation.probing import States, Subject, count_failures, none_fail, states_of
 
 __all__ = ["NAME", "ORDER", "SUMMARY", "judge", "measure"]
 
@@ -29,12 +29,12 @@ _ORDERS = 3
 def measure(subject: Subject) -> Probe:
     """Compare the probabilities of operations, slots and the other heads under random orders."""
     policy, states = subject.policy(is_decisive=True), states_of(subject)
-    return counted(_cases(policy, states))
+    return count_failures(_cases(policy, states))
 
 
 def judge(case: Case) -> Iterator[Criterion]:
     """Yield the criterion."""
-    yield judged(case, NAME, "states whose probabilities change when slots and layers are listed in another order")
+    yield none_fail(case, NAME, "states whose probabilities change when slots and layers are listed in another order")
 
 
 def _cases(policy: LearnedController, states: States) -> Iterator[tuple[str, int, Callable[[], NDArray[np.bool_]]]]:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from simic.contracts.results.gate import Criterion, Probe
 from simic.controllers.learned_controller import LearnedController
 from simic.validation.criterion import Case
-from simic.validation.probing import States, Subject, counted, decision_bytes, judged, states_of
+from simic.validation.probing import States, Subject, count_failures, decision_bytes, none_fail, states_of
 
 __all__ = ["NAME", "ORDER", "SUMMARY", "judge", "measure"]
 
@@ -22,12 +22,12 @@ ORDER = 505
 
 def measure(subject: Subject) -> Probe:
     """Compare decisions of two loaded copies, twice in a row, and of each state alone; decisive and exploring."""
-    return counted(_cases(subject, states_of(subject)))
+    return count_failures(_cases(subject, states_of(subject)))
 
 
 def judge(case: Case) -> Iterator[Criterion]:
     """Yield the criterion."""
-    yield judged(case, NAME, "states with another action or log-probability when loaded again, repeated or alone")
+    yield none_fail(case, NAME, "states with another action or log-probability when loaded again, repeated or alone")
 
 
 def _cases(subject: Subject, states: States) -> Iterator[tuple[str, int, Callable[[], NDArray[np.bool_]]]]:

@@ -12,7 +12,7 @@ from simic.contracts.batches import Masks, Observations
 from simic.contracts.results.gate import Criterion, Probe
 from simic.controllers.learned_controller import LearnedController
 from simic.validation.criterion import Case
-from simic.validation.probing import States, Subject, counted, faulty, judged, states_of
+from simic.validation.probing import States, Subject, count_failures, faulty, none_fail, states_of
 
 __all__ = ["NAME", "ORDER", "SUMMARY", "judge", "measure"]
 
@@ -24,12 +24,12 @@ _COUNTS = (1, 2, 3, 7, 17, 64)
 
 def measure(subject: Subject) -> Probe:
     """Count decisions that are illegal or not finite; slots are repeated or left out."""
-    return counted(_cases(subject, states_of(subject)))
+    return count_failures(_cases(subject, states_of(subject)))
 
 
 def judge(case: Case) -> Iterator[Criterion]:
     """Yield the criterion."""
-    yield judged(case, NAME, "decisions for other numbers of slots that are illegal or not finite")
+    yield none_fail(case, NAME, "decisions for other numbers of slots that are illegal or not finite")
 
 
 def _cases(subject: Subject, states: States) -> Iterator[tuple[str, int, Callable[[], NDArray[np.bool_]]]]:

@@ -256,11 +256,11 @@ def test_the_progress_bar_says_phase_loss_and_throughput(
     def advance(_count: int, /, note: str | None = None) -> None:
         notes.append(note or "")
 
-    with training_monitor.followed(container_of(Home(tmp_path), {"level": "off"}), snapshot, advance) as observer:
+    with training_monitor.observer_of(container_of(Home(tmp_path), {"level": "off"}), snapshot, advance) as observer:
         for update in UPDATES:
             observer.update(update)
     assert notes == ["vtrace: policy_loss 0.5, 500 steps/s"] * 2
-    with training_monitor.followed(container_of(Home(tmp_path), {}), snapshot, no_advance) as observer:
+    with training_monitor.observer_of(container_of(Home(tmp_path), {}), snapshot, no_advance) as observer:
         observer.end(POLICY, 0)
 
 
