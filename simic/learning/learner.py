@@ -25,6 +25,7 @@ from simic.learning.safety.memory import is_out_of_memory
 __all__ = ["Learner", "NetworkLearner"]
 
 _LOG = logging.getLogger(__name__)
+Penalty = Callable[[nn.Module], Tensor]
 
 _LOSS = "loss"
 """Name of the loss among what an update reads from the device."""
@@ -39,11 +40,17 @@ class NetworkLearner:
     network: GraphNetwork
 
     def __init__(
-        self, network: GraphNetwork, config: TrainConfig, history: History | None = None, name: str = "policy"
+        self,
+        network: GraphNetwork,
+        config: TrainConfig,
+        history: History | None = None,
+        name: str = "policy",
+        penalty: Penalty | None = None,
     ) -> None:
         """Join the ``history`` of a training under a name that no other learner has at the same time.
 
-        Frozen parameters belong to no group. The network is in training mode within the loss of an update only.
+        Frozen parameters belong to no group. The network is in training mode within the loss of an update only. What
+        ``penalty`` returns is added to every loss; it is the metric ``ewc_penalty``.
         """
         self.network, self._config = network, config
         self._device = next(network.parameters()).device
@@ -52,8 +59,7 @@ class NetworkLearner:
         self.history = History() if history is None else history
         self.updates = 0
         """Optimiser steps so far, over all phases and rounds."""
-        self.penalty: Callable[[nn.Module], Tensor] | None = None
-        """Returns what is added to every loss; its value is the metric ``ewc_penalty``."""
+        self.penalty = penalty
         parameters = {
             LrPolicy.POLICY_NETWORK: network.policy_parameters(),
             LrPolicy.VALUE_NETWORK: network.value_parameters(),
@@ -231,7 +237,12 @@ class Learner(NetworkLearner):
     network: PolicyNetwork
 
     def __init__(
-        self, network: PolicyNetwork, config: TrainConfig, history: History | None = None, name: str = "policy"
+        self,
+        network: PolicyNetwork,
+        config: TrainConfig,
+        history: History | None = None,
+        name: str = "policy",
+        penalty: Penalty | None = None,
     ) -> None:
         """Join the ``history`` of a training as ``NetworkLearner`` does."""
-        super().__init__(network, config, history, name)
+        super().__init__(network, config, history, name, penalty)

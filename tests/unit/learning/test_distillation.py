@@ -34,7 +34,7 @@ from simic.hosts.plugins import blueprint_names
 from simic.learning import distillation, training_run
 from simic.learning.counted_passes import CountedPasses
 from simic.learning.distillation import BranchedDecisions, branched_decisions, have_trained, regrets
-from simic.learning.phases import Record
+from simic.learning.phases import Record, round_rows
 from simic.learning.training_run import TrainingRun, WarmStart
 from simic.replay.dataset import GraphDataset
 from simic.runtime.seeds import derive
@@ -187,8 +187,8 @@ def test_v_trace_on_top_leaves_out_episodes_of_held_out_hosts(tmp_path: Path) ->
     keys = store.sequences.host_keys[store.ordinary]
     assert set(keys.tolist()) == set(KEYS)
     assert set(keys[counts[store.ordinary] == 0].tolist()) == held_out
-    training._plan(1, 0)
-    planned = {int(store.sequences.host_keys[row]) for rows in training._passes.plan for row in rows}
+    rounds = round_rows(store, training._ordinary, training._passes.sampler, 1, CONFIG.replay_ratio, 0)
+    planned = {int(store.sequences.host_keys[row]) for rows in rounds for row in rows}
     assert planned.isdisjoint(held_out), "of a round too"
 
 
