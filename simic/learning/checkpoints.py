@@ -124,7 +124,7 @@ class Checkpoints:
         self._covered += len(added)
         state = CheckpointState(
             training=self._training,
-            recoveries=history.recoveries,
+            recoveries=history.guard.recoveries,
             elapsed_s=elapsed_s,
             updates=dict(content.updates),
             values={name: dict(values) for name, values in content.values.items()},

@@ -113,7 +113,7 @@ class NetworkLearner:
             if recorded[OUT_OF_MEMORY]:
                 self._fitting = int(recorded[_PART_ROWS])
             return recorded
-        share = schedule.share(position) * self.history.lr_factor
+        share = schedule.share(position) * self.history.guard.lr_factor
         rates = self._rates.apply(share)
         try:
             tensors, memory = self._gradients(rows, loss_of)
@@ -150,7 +150,7 @@ class NetworkLearner:
 
     def largest_part(self, rows: int) -> int:
         """Return the most rows that an update of ``rows`` processes at once; every bound on a part is asked here."""
-        bounds = (self.history.largest_part(rows), self._config.micro_batch_sequences, self._fitting)
+        bounds = (self.history.guard.largest_part(rows), self._config.micro_batch_sequences, self._fitting)
         return max(1, min(bound for bound in bounds if bound is not None))
 
     def _halve(self, rows: int, most: int, message: str) -> None:
@@ -180,7 +180,8 @@ class NetworkLearner:
         self.network.train()
         try:
             with self._precision.of_loss():
-                loss = self.history.assembled(lambda: loss_of(rows))
+                # A batch that cannot be read is read again as long as the breaker lets it.
+                loss = self.history.guard.breakers.sampling.call(lambda: loss_of(rows))
             if self.penalty is None:
                 return loss
             penalty = self.penalty(self.network)

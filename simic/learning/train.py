@@ -105,7 +105,7 @@ def train(
         start_digest=start_digest,
         sets=list(store.sets),
         updates=training.learner.updates,
-        recoveries=training.learner.history.recoveries,
+        recoveries=guard.recoveries,
         anomalies={kind.value: count for kind, count in sorted(guard.anomalies.items())},
         conservative_entries=guard.conservative_entries,
         episodes=training.episodes_seen,

@@ -229,7 +229,7 @@ class TrainingRun:
         try:
             yield from self._objective.run()
         except TrainingError as error:
-            if isinstance(error, DivergenceError) and not history.recoveries:
+            if isinstance(error, DivergenceError) and not history.guard.recoveries:
                 raise
             failure = error
         after = regrets(learner.network, self.store, decisions)["held_out_regret"]

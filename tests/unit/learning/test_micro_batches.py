@@ -75,7 +75,8 @@ def test_one_large_ratio_is_as_large_in_parts_as_in_the_whole_batch(most: int) -
 
 
 def test_in_conservative_mode_an_update_processes_half_of_its_rows_at_once_until_the_mode_ends() -> None:
-    guard = Guard(SafetyConfig(conservative=ConservativeConfig(healthy_updates=1)), clip_norm=0.5, batch_sequences=32)
+    safety = SafetyConfig(conservative=ConservativeConfig(healthy_updates=1))
+    guard = Guard(TrainConfig(safety=safety, batch_sequences=32))
     weights, seen = torch.nn.Linear(1, 1), list[slice]()
 
     class Line(torch.nn.Module):

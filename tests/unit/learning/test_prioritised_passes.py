@@ -64,7 +64,7 @@ def test_only_sequences_of_the_pass_are_drawn() -> None:
 
 
 def test_in_conservative_mode_priorities_decide_nothing_and_they_are_still_there_afterwards() -> None:
-    guard = Guard(SafetyConfig(conservative=ConservativeConfig(healthy_updates=1)), clip_norm=0.5, batch_sequences=8)
+    guard = Guard(TrainConfig(safety=SafetyConfig(conservative=ConservativeConfig(healthy_updates=1))))
     history = History(guard=guard)
     config = ReplayConfig(alpha=1.0)
     count = counts(max_passes=100)
