@@ -34,10 +34,15 @@ _CONSULTED = ("policy_encoder", "blueprint_head")
 
 
 class Considered(NamedTuple):
-    """What a policy chooses from for N hosts, before chance decides."""
+    """What a policy makes of the states of N hosts before anything is drawn.
+
+    With it a decision is explained, and the actions of a log are given the probabilities that the policy has for them.
+    """
 
     mapping: BlueprintMapping
+    """Between the blueprints of the hosts and those of the policy."""
     distribution: FactoredDistribution
+    """Of actions, in the policy's blueprints, with its share of exploration."""
     op_masks: NDArray[np.bool_]
     """[N, ops]: the operations that the policy may choose."""
     values: NDArray[np.float64]

@@ -53,10 +53,15 @@ class Fisher(NamedTuple):
 
 
 class Anchor(NamedTuple):
-    """What a training is held to; both by parameter."""
+    """The weights that a training is not to leave, and how much each of them matters; float32, by parameter name.
+
+    Both hold the parameters that decide (``deciding_parameters``), each in the shape of its parameter.
+    """
 
     weights: dict[str, Tensor]
+    """theta*: those of the start policy."""
     fisher: dict[str, Tensor]
+    """F: the diagonal of its Fisher information, at least 0."""
 
 
 class ElasticPenalty:
