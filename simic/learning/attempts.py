@@ -88,7 +88,7 @@ class Attempts:
                     raise DivergenceError(f"training diverged again with halved learning rates: {error}") from error
                 self._failed_at = self._made + 1
                 self._breakers.learner.failed(error)
-                checkpoint, recoveries = self._checkpoints.recovered(), 1
+                checkpoint, recoveries = self._checkpoints.store_recovery(), 1
                 place = _place(checkpoint)
                 _LOG.warning("training diverged and goes on from %s with halved learning rates: %s", place, error)
             except HopelessError as error:

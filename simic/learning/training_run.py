@@ -23,7 +23,7 @@ from simic.learning.commit_rates import check_commit_rate, logged_commit_rates
 from simic.learning.continual.curriculum import Curriculum
 from simic.learning.continual.ewc import Anchor, ElasticPenalty
 from simic.learning.continual.lora import adapt, merged
-from simic.learning.continual.memory import Memory, kept_anchor, memory_of, start_anchor
+from simic.learning.continual.memory import Memory, keep_anchor, memory_of, start_anchor
 from simic.learning.counted_passes import CountedPasses
 from simic.learning.distillation import (
     FEATURE_NOISE,
@@ -152,8 +152,8 @@ class TrainingRun:
             yield from self._vtrace_if_better(split)
         elif self.config.curriculum.enabled:
             _LOG.warning("train.curriculum has no effect, because no V-trace follows the distillation: %s", self._lack)
-        if split.measured is not None:
-            self._final |= regrets(self.learner.network, self.store, split.measured)
+        if split.held_out_if_enough is not None:
+            self._final |= regrets(self.learner.network, self.store, split.held_out_if_enough)
 
     @cached_property
     def _objective(self) -> Objective:
@@ -199,11 +199,11 @@ class TrainingRun:
         ):
             records.append(record.metrics)
             yield record
-        metrics = self.learner.history.value("distilled", lambda: self._distilled(decisions))
+        metrics = self.learner.history.value("distilled", lambda: self._distilled_metrics(decisions))
         check_commit_rate([metrics], self.config.min_commit_rate)
         self._final = {**means(records[-updates_of(decisions, 1) :]), **metrics}
 
-    def _distilled(self, decisions: BranchedDecisions) -> dict[str, float]:
+    def _distilled_metrics(self, decisions: BranchedDecisions) -> dict[str, float]:
         """Return what the distilled policy does, without the noise of training that the records have."""
         rates = logged_commit_rates(self.learner.network, self.store, self.config.batch_sequences)
         metrics = regrets(self.learner.network, self.store, decisions)
@@ -218,7 +218,8 @@ class TrainingRun:
 
         If too few hosts are held out, the regret on the learned decisions must not rise.
         """
-        kind, decisions = ("learned", split.learned) if split.measured is None else ("held-out", split.measured)
+        held_out = split.held_out_if_enough
+        kind, decisions = ("learned", split.learned) if held_out is None else ("held-out", held_out)
         learner, state, history = self.learner, self._passes, self.learner.history
         weights = history.keep("distilled", learner.network.state_dict)
         moments = history.keep("distilled moments", lambda: optimizer_tensors(learner))
@@ -313,7 +314,7 @@ def _take_over(
     store: GraphDataset, config: TrainConfig, start: WarmStart, seed: int, history: History
 ) -> tuple[Learner, Lineage]:
     """Return a learner with the weights of a policy, and its optimiser and counter if this is a further round."""
-    network, card = _started_network(store, config, start)
+    network, card = _load_start(store, config, start)
     weights = {name: parameter.detach().clone() for name, parameter in network.named_parameters()}
     anchor = _anchor(network, store, config, start, seed, history) if config.ewc.weight else None
     if config.lora.rank:
@@ -371,7 +372,7 @@ def _anchor(
     """Return what a start policy holds the training to; a checkpoint of the training has it too."""
     is_continuation, own = start.is_continuation, derive(seed, "ewc start")
     anchor = start_anchor(start.path, network, store, config.ewc, own, is_continuation=is_continuation)
-    return None if anchor is None else kept_anchor(anchor, history)
+    return None if anchor is None else keep_anchor(anchor, history)
 
 
 def _feature_ranges(store: GraphDataset) -> FeatureRanges:
@@ -382,7 +383,7 @@ def _joined_if_known(one: FeatureRanges | None, other: FeatureRanges | None) -> 
     return None if one is None or other is None else joined_ranges(one, other)
 
 
-def _started_network(store: GraphDataset, config: TrainConfig, start: WarmStart) -> LoadedPolicy:
+def _load_start(store: GraphDataset, config: TrainConfig, start: WarmStart) -> LoadedPolicy:
     """Return the start policy; a learner sets its mode."""
     network, card = load_policy(start.path)
     if network.shape.blueprints != store.blueprints:

@@ -31,7 +31,7 @@ from simic.learning.continual.per_sample import squared_gradient_sums
 from simic.replay.dataset import GraphDataset
 from simic.runtime.seeds import generator
 
-__all__ = ["Anchor", "ElasticPenalty", "Fisher", "consolidated", "deciding_parameters", "fisher_diagonal"]
+__all__ = ["Anchor", "ElasticPenalty", "Fisher", "consolidate", "deciding_parameters", "fisher_diagonal"]
 
 _BATCH = 256
 """States of one backward pass."""
@@ -84,7 +84,7 @@ def deciding_parameters(network: nn.Module) -> dict[str, Tensor]:
     return {name: value.detach().clone() for name, value in network.named_parameters() if not name.startswith(_FREE)}
 
 
-def consolidated(own: Mapping[str, Tensor], earlier: Mapping[str, Tensor], decay: float) -> dict[str, Tensor]:
+def consolidate(own: Mapping[str, Tensor], earlier: Mapping[str, Tensor], decay: float) -> dict[str, Tensor]:
     """Return ``own + decay * earlier``, the importance of a weight for the last training and those before it."""
     return {name: value + decay * earlier[name] for name, value in own.items()}
 

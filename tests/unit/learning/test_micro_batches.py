@@ -170,7 +170,7 @@ def test_a_distillation_in_parts_also_clones_the_steps_that_follow(tmp_path: Pat
     store = GraphDataset.load(tmp_path / "s", blueprints=blueprint_names())
     split = branched_decisions(store)
     assert split is not None
-    decisions = split.learned._replace(following=split.learned.rows[:3], followed=np.arange(3))
+    decisions = split.learned._replace(following=split.learned.rows[:3], predecessor=np.arange(3))
     split = split._replace(learned=decisions)
     for most in (None, 5):
         config = changed(start="distil", distil_passes=1, micro_batch_sequences=most)
