@@ -22,7 +22,8 @@ from simic.hosts.plugins import blueprint_names
 from simic.learning.checkpoints import Checkpoints
 from simic.learning.history import History
 from simic.learning.learner import Learner
-from simic.learning.losses import Loss, VTraceLossConfig, vtrace_loss
+from simic.learning.losses import Loss
+from simic.learning.objectives.vtrace import vtrace_loss
 from simic.learning.phases import fresh_network
 from simic.learning.rates import LrSchedule
 from simic.replay.dataset import GraphDataset
@@ -45,12 +46,12 @@ def measure(store: GraphDataset, root: Path, repeats: int) -> dict[str, float]:
     curves.touch()
     checkpoints = Checkpoints(root / "checkpoints", curves, "0" * 64, load_signer(root / "keys", {}), str)
     checkpoints.begin(None)
-    bounds, schedule = VTraceLossConfig.of(config, 1.0), LrSchedule.constant(0, 1.0)
+    schedule = LrSchedule.constant(0, 1.0)
     ids = store.ordinary[: config.batch_sequences]
     found: dict[str, list[tuple[float, float]]] = {"update": [], "checkpoint": []}
 
     def loss_of(part: slice) -> Loss:
-        return vtrace_loss(learner.network, store.batch(ids[part]), bounds)
+        return vtrace_loss(learner.network, store.batch(ids[part]), config, 1.0)
 
     for _ in range(repeats + 1):
         found["update"].append(times(lambda: learner.update(len(ids), loss_of, schedule, 0)))

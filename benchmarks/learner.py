@@ -40,7 +40,8 @@ from simic.hosts.host_sets import identify
 from simic.hosts.plugins import blueprint_names
 from simic.hosts.rollout import Step, rollout
 from simic.learning.learner import Learner
-from simic.learning.losses import Loss, VTraceLossConfig, vtrace_loss
+from simic.learning.losses import Loss
+from simic.learning.objectives.vtrace import vtrace_loss
 from simic.learning.phases import fresh_network
 from simic.learning.rates import LrSchedule
 from simic.numerics.vtrace import vtrace
@@ -109,22 +110,21 @@ class Ours:
     """The learner, and the loss of ``train.objective = vtrace``."""
 
     def __init__(self, store: GraphDataset, config: TrainConfig) -> None:
-        self.store, self.bounds = store, VTraceLossConfig.of(config, SCALE)
+        self.store, self.config = store, config
         self.learner = Learner(fresh_network(store, config, 0), config)
+
+    def loss(self, ids: np.ndarray) -> Loss:
+        """Assemble the sequences, and return their loss."""
+        return vtrace_loss(self.learner.network, self.store.batch(ids), self.config, SCALE)
 
     def update(self, ids: np.ndarray) -> None:
         """Assemble, compute the loss and its gradient, clip per group and step."""
-        schedule = LrSchedule.constant(0, 1.0)
-
-        def loss_of(part: slice) -> Loss:
-            return vtrace_loss(self.learner.network, self.store.batch(ids[part]), self.bounds)
-
-        self.learner.update(len(ids), loss_of, schedule, 0)
+        self.learner.update(len(ids), lambda part: self.loss(ids[part]), LrSchedule.constant(0, 1.0), 0)
 
 
 def assert_equal_gradients(ours: Ours, peer: PlainLearner, ids: np.ndarray) -> float:
     """Compare the gradients of all parameters at the same weights; returns the largest relative difference."""
-    loss = vtrace_loss(ours.learner.network, ours.store.batch(ids), ours.bounds)
+    loss = ours.loss(ids)
     loss.total.backward()
     theirs = peer.loss(*peer.batch(ids.tolist()), len(ids))
     theirs.backward()

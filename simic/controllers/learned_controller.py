@@ -34,10 +34,15 @@ _CONSULTED = ("policy_encoder", "blueprint_head")
 
 
 class Considered(NamedTuple):
-    """What a policy chooses from for N hosts, before chance decides."""
+    """What a policy makes of the states of N hosts before anything is drawn.
+
+    With it a decision is explained, and the actions of a log are given the probabilities that the policy has for them.
+    """
 
     mapping: BlueprintMapping
+    """Between the blueprints of the hosts and those of the policy."""
     distribution: FactoredDistribution
+    """Of actions, in the policy's blueprints, with its share of exploration."""
     op_masks: NDArray[np.bool_]
     """[N, ops]: the operations that the policy may choose."""
     values: NDArray[np.float64]
@@ -89,10 +94,10 @@ class LearnedController:
     @on_cpu
     def decide(self, observations: Observations, masks: Masks, uniforms: NDArray[np.float64]) -> Decisions:
         """Return one legal action per host."""
-        mapping, batch, available = self._prepared(observations, masks, is_decisive=self._is_decisive)
+        mapping, batch, available = self._policy_inputs(observations, masks, is_decisive=self._is_decisive)
         choose = sample_op_greedy_factors if self._is_decisive else sample
         with torch.inference_mode():
-            output = self._consulted(self._network.act(_as_float64(batch)), batch)
+            output = self._with_karn(self._network.act(_as_float64(batch)), batch)
             distribution = self._distribution(output, batch, available, is_decisive=self._is_decisive)
             decisions = choose(distribution, uniforms)
         return mapping.to_host(decisions)
@@ -103,9 +108,9 @@ class LearnedController:
 
         ``is_decisive`` takes the place of the controller's own mode.
         """
-        mapping, batch, available = self._prepared(observations, masks, is_decisive=is_decisive)
+        mapping, batch, available = self._policy_inputs(observations, masks, is_decisive=is_decisive)
         with torch.inference_mode():
-            output = self._consulted(self._network(_as_float64(batch)), batch)
+            output = self._with_karn(self._network(_as_float64(batch)), batch)
             distribution = self._distribution(output, batch, available, is_decisive=is_decisive)
         return Considered(mapping, distribution, available.op.numpy(), output.value.numpy())
 
@@ -140,7 +145,7 @@ class LearnedController:
         held = [network.state_dict() for network in (self._network, self._karn) if network is not None]
         return [value.numel() * value.element_size() for state in held for value in state.values()]
 
-    def _prepared(
+    def _policy_inputs(
         self, observations: Observations, masks: Masks, *, is_decisive: bool
     ) -> tuple[BlueprintMapping, GraphBatch, MaskTensors]:
         """Return graphs and masks in the policy's blueprint indices."""
@@ -157,7 +162,7 @@ class LearnedController:
         exploration = 0.0 if is_decisive else self._card.network.exploration
         return ActionDistribution(output, batch.slot_ptr, available, exploration)
 
-    def _consulted(self, output: NetworkOutput, batch: GraphBatch) -> NetworkOutput:
+    def _with_karn(self, output: NetworkOutput, batch: GraphBatch) -> NetworkOutput:
         """Return rounded outputs, with Karn's logits of blueprints if there is a Karn."""
         if self._karn is not None:
             output = output._replace(blueprint=self._karn(_as_float64(batch)))

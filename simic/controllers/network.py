@@ -291,11 +291,14 @@ class GraphEncoder(nn.Module):
 
 
 class GraphNetwork(nn.Module):
-    """What the networks of all controllers share: normalised inputs, a value scale, and how weights begin."""
+    """Base of the networks that read host graphs; a subclass makes what is declared here, and names its parameters."""
 
     normalise: nn.ModuleDict
+    """By node type: features [rows, F] to mean 0 and deviation 1 over the training data; 0 where absent."""
     value_mean: Tensor
+    """float32 [], points: what a value head's output of 0 stands for."""
     value_scale: Tensor
+    """float32 [], points per unit of a value head's output; above 0."""
 
     def policy_parameters(self) -> list[nn.Parameter]:
         """Return the parameters of the policy losses; disjoint from ``value_parameters``."""

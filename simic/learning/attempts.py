@@ -59,7 +59,7 @@ class Attempts:
         """The newest update of the attempt, made or repeated."""
         self._failed_at: int | None = None
         """The update that failed last, or the one ahead of which training failed; None once it was made."""
-        self.guard = self._new_guard(0)
+        self.guard = Guard(config, self._breakers)
         """Guard of the attempt that is made, or was the last."""
         self.stopped: TrainingStop | None = None
         """Why and where the training ended early; None if it finished."""
@@ -71,8 +71,8 @@ class Attempts:
         limits = TrainingLimits(self._config.max_hours, self._config.max_memory_gb, spent_s)
         has_begun_again = is_short_of_memory = False
         while True:
-            self.guard = self._new_guard(recoveries)
-            history = History(None if checkpoint is None else checkpoint.content, recoveries, self.guard)
+            self.guard = Guard(self._config, self._breakers, recoveries)
+            history = History(None if checkpoint is None else checkpoint.content, self.guard)
             training = begin(history)
             try:
                 with self._output.open_curves(self._checkpoints, checkpoint) as curves, out_of_memory_typed("training"):
@@ -88,7 +88,7 @@ class Attempts:
                     raise DivergenceError(f"training diverged again with halved learning rates: {error}") from error
                 self._failed_at = self._made + 1
                 self._breakers.learner.failed(error)
-                checkpoint, recoveries = self._checkpoints.recovered(), 1
+                checkpoint, recoveries = self._checkpoints.store_recovery(), 1
                 place = _place(checkpoint)
                 _LOG.warning("training diverged and goes on from %s with halved learning rates: %s", place, error)
             except HopelessError as error:
@@ -112,10 +112,6 @@ class Attempts:
             updates=training.learner.history.done,
             planned_updates=training.planned_updates,
         )
-
-    def _new_guard(self, recoveries: int) -> Guard:
-        config = self._config
-        return Guard(config.safety, config.clip_norm, config.batch_sequences, self._breakers, recoveries)
 
     def _failed_for_memory(self, error: OutOfMemoryError) -> None:
         """Count an update without memory; raise OutOfMemoryError if its breaker stays open."""

@@ -124,7 +124,7 @@ class Checkpoints:
         self._covered += len(added)
         state = CheckpointState(
             training=self._training,
-            recoveries=history.recoveries,
+            recoveries=history.guard.recoveries,
             elapsed_s=elapsed_s,
             updates=dict(content.updates),
             values={name: dict(values) for name, values in content.values.items()},
@@ -145,8 +145,8 @@ class Checkpoints:
                 shutil.rmtree(path)
         return None
 
-    def recovered(self) -> Checkpoint | None:
-        """Return the newest checkpoint, stored again with one recovery more; None if there is none."""
+    def store_recovery(self) -> Checkpoint | None:
+        """Store the newest checkpoint again with one recovery more, and return that; None if there is none."""
         before = self.newest()
         if before is None:
             return None

@@ -79,19 +79,19 @@ class BranchedDecisions(NamedTuple):
     """[F]: steps after the decision, in its best episode, at which some operation besides WAIT was legal. Of episodes
     without a policy, those at which a seed might have begun are left out: ``complete`` never begins one, so its WAIT
     says nothing about waiting."""
-    followed: NDArray[np.int64]
+    predecessor: NDArray[np.int64]
     """[F]: the decision that each of them follows, an index into ``rows``."""
 
     def take(self, chosen: NDArray[np.bool_]) -> BranchedDecisions:
         """Return the ``chosen`` decisions, bool [D], with the steps that follow them."""
-        where, stays = torch.from_numpy(chosen), chosen[self.followed]
+        where, stays = torch.from_numpy(chosen), chosen[self.predecessor]
         place = np.cumsum(chosen) - 1
         return BranchedDecisions(
             self.rows[chosen],
             self.actions[where],
             self.returns[where],
             self.following[stays],
-            place[self.followed[stays]],
+            place[self.predecessor[stays]],
         )
 
     def tried_at(self, ids: NDArray[np.int64], device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
@@ -112,7 +112,7 @@ class DecisionSplit(NamedTuple):
     """Distinct episodes of the learned decisions."""
 
     @property
-    def measured(self) -> BranchedDecisions | None:
+    def held_out_if_enough(self) -> BranchedDecisions | None:
         """Return the held-out decisions, or None if they are of fewer hosts than ``LEAST_HELD_OUT``."""
         return self.held_out if self.held_out_hosts >= LEAST_HELD_OUT else None
 
@@ -162,7 +162,7 @@ def _hosts(store: GraphDataset, rows: NDArray[np.int64]) -> set[tuple[str, int]]
 def _tensors(store: GraphDataset, decisions: Sequence[Sequence[Member]]) -> BranchedDecisions:
     most = max(map(len, decisions))
     rows, returns = np.zeros((len(decisions), most), dtype=np.int64), torch.full((len(decisions), most), torch.nan)
-    following, followed = [], []
+    following, predecessors = [], []
     for decision, members in enumerate(decisions):
         own = np.array([row for _, row in members])
         rows[decision], rows[decision, : len(own)] = own[0], own
@@ -175,9 +175,11 @@ def _tensors(store: GraphDataset, decisions: Sequence[Sequence[Member]]) -> Bran
             is_choice &= ~legal[:, _GERMINATE]
         later = later[is_choice]
         following.append(later)
-        followed.append(np.full(len(later), decision, dtype=np.int64))
+        predecessors.append(np.full(len(later), decision, dtype=np.int64))
     actions = store.steps.actions[torch.from_numpy(rows)]
-    return BranchedDecisions(rows[:, 0].copy(), actions, returns, np.concatenate(following), np.concatenate(followed))
+    return BranchedDecisions(
+        rows[:, 0].copy(), actions, returns, np.concatenate(following), np.concatenate(predecessors)
+    )
 
 
 def have_trained(store: GraphDataset, rows: NDArray[np.int64]) -> NDArray[np.bool_]:

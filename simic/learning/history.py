@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from simic.contracts.errors import ContractError, DivergenceError
+from simic.contracts.settings.training import TrainConfig
 from simic.controllers.network import PolicyNetwork
 from simic.learning.safety.guard import GUARD_METRICS, Guard
 
@@ -32,8 +33,6 @@ T = TypeVar("T")
 
 _SCALES = ("scale", "growth_factor", "backoff_factor")
 """What a scaler's state holds as a float; the rest are counts."""
-RECOVERED_SHARE = 0.5
-"""Factor on all learning rates after a divergence."""
 
 
 class Sampler(Protocol):
@@ -79,10 +78,8 @@ class History:
     """The learners and random generators of a training, what it has kept, and how many updates it has made."""
 
     resumed: Resumed | None = None
-    recoveries: int = 0
-    """Divergences after which the training went on; each halves the learning rates."""
-    guard: Guard | None = None
-    """Watches the updates of a training; None outside of one."""
+    guard: Guard = field(default_factory=lambda: Guard(TrainConfig()))
+    """Says what the next update may do; one that watches no training, as outside of one, restricts nothing."""
     done: int = 0
     """Updates of all learners, repeated ones included."""
     _learners: dict[str, Trainee] = field(default_factory=dict)
@@ -95,25 +92,6 @@ class History:
     def covered(self) -> int:
         """Return the number of updates that are repeated from a checkpoint."""
         return 0 if self.resumed is None else len(self.resumed.metrics)
-
-    @property
-    def lr_factor(self) -> float:
-        """Return the factor on all learning rates of the next update."""
-        conservative = 1.0 if self.guard is None else self.guard.allowance.lr_factor
-        return RECOVERED_SHARE**self.recoveries * conservative
-
-    @property
-    def is_prioritised(self) -> bool:
-        """Return whether priorities decide what the next update draws, where they do at all."""
-        return self.guard is None or self.guard.allowance.is_prioritised
-
-    def largest_part(self, rows: int) -> int:
-        """Return how many of the ``rows`` of an update are processed at once; fewer in conservative mode."""
-        return rows if self.guard is None else self.guard.largest_part(rows)
-
-    def assembled(self, compute: Callable[[], T]) -> T:
-        """Return the loss of an update; in a training a batch that cannot be read is read again (``Guard``)."""
-        return compute() if self.guard is None else self.guard.assembled(compute)
 
     def add_learner(self, name: str, learner: Trainee) -> None:
         """Make a learner part of the following checkpoints."""
@@ -147,7 +125,7 @@ class History:
             DivergenceError: ahead of an update that is to be made, if the loss has risen for too long.
             HopelessError: ahead of one, if the training will not come to anything.
         """
-        if self.guard is not None and not self.is_repeating:
+        if not self.is_repeating:
             self.guard.require_stable()
             self.guard.require_hope()
         self.done += 1

@@ -100,7 +100,7 @@ def examples_of(store: GraphDataset) -> KarnExamples:
     """Return the examples of a data set."""
     split, blueprints = branched_decisions(store), len(store.blueprints)
     compared = _comparisons(None if split is None else split.learned, blueprints)
-    held_out = _comparisons(None if split is None else split.measured, blueprints)
+    held_out = _comparisons(None if split is None else split.held_out_if_enough, blueprints)
     ordinary = store.ordinary if split is None else without_held_out(store, split)
     ended = ordinary[store.has_end[ordinary]]  # the return of an episode that was cut off is unknown
     starts, lengths = store.sequences.starts[ended], store.sequences.lengths[ended]

@@ -25,6 +25,7 @@ from simic.learning.safety.memory import is_out_of_memory
 __all__ = ["Learner", "NetworkLearner"]
 
 _LOG = logging.getLogger(__name__)
+Penalty = Callable[[nn.Module], Tensor]
 
 _LOSS = "loss"
 """Name of the loss among what an update reads from the device."""
@@ -39,11 +40,17 @@ class NetworkLearner:
     network: GraphNetwork
 
     def __init__(
-        self, network: GraphNetwork, config: TrainConfig, history: History | None = None, name: str = "policy"
+        self,
+        network: GraphNetwork,
+        config: TrainConfig,
+        history: History | None = None,
+        name: str = "policy",
+        penalty: Penalty | None = None,
     ) -> None:
         """Join the ``history`` of a training under a name that no other learner has at the same time.
 
-        Frozen parameters belong to no group. The network is in training mode within the loss of an update only.
+        Frozen parameters belong to no group. The network is in training mode within the loss of an update only. What
+        ``penalty`` returns is added to every loss; it is the metric ``ewc_penalty``.
         """
         self.network, self._config = network, config
         self._device = next(network.parameters()).device
@@ -52,8 +59,7 @@ class NetworkLearner:
         self.history = History() if history is None else history
         self.updates = 0
         """Optimiser steps so far, over all phases and rounds."""
-        self.penalty: Callable[[nn.Module], Tensor] | None = None
-        """Returns what is added to every loss; its value is the metric ``ewc_penalty``."""
+        self.penalty = penalty
         parameters = {
             LrPolicy.POLICY_NETWORK: network.policy_parameters(),
             LrPolicy.VALUE_NETWORK: network.value_parameters(),
@@ -107,7 +113,7 @@ class NetworkLearner:
             if recorded[OUT_OF_MEMORY]:
                 self._fitting = int(recorded[_PART_ROWS])
             return recorded
-        share = schedule.share(position) * self.history.lr_factor
+        share = schedule.share(position) * self.history.guard.lr_factor
         rates = self._rates.apply(share)
         try:
             tensors, memory = self._gradients(rows, loss_of)
@@ -144,7 +150,7 @@ class NetworkLearner:
 
     def largest_part(self, rows: int) -> int:
         """Return the most rows that an update of ``rows`` processes at once; every bound on a part is asked here."""
-        bounds = (self.history.largest_part(rows), self._config.micro_batch_sequences, self._fitting)
+        bounds = (self.history.guard.largest_part(rows), self._config.micro_batch_sequences, self._fitting)
         return max(1, min(bound for bound in bounds if bound is not None))
 
     def _halve(self, rows: int, most: int, message: str) -> None:
@@ -174,7 +180,8 @@ class NetworkLearner:
         self.network.train()
         try:
             with self._precision.of_loss():
-                loss = self.history.assembled(lambda: loss_of(rows))
+                # A batch that cannot be read is read again as long as the breaker lets it.
+                loss = self.history.guard.breakers.sampling.call(lambda: loss_of(rows))
             if self.penalty is None:
                 return loss
             penalty = self.penalty(self.network)
@@ -231,7 +238,12 @@ class Learner(NetworkLearner):
     network: PolicyNetwork
 
     def __init__(
-        self, network: PolicyNetwork, config: TrainConfig, history: History | None = None, name: str = "policy"
+        self,
+        network: PolicyNetwork,
+        config: TrainConfig,
+        history: History | None = None,
+        name: str = "policy",
+        penalty: Penalty | None = None,
     ) -> None:
         """Join the ``history`` of a training as ``NetworkLearner`` does."""
-        super().__init__(network, config, history, name)
+        super().__init__(network, config, history, name, penalty)

@@ -1,43 +1,38 @@
-"""Losses of the training phases, and their metrics.
+"""What all losses share: one forward pass over a batch, the actor-critic loss of it, and the supervised losses.
 
-Shapes: T time, B sequences, M valid steps, A heads. Rewards and values are points; a loss is a mean over valid steps,
-that of the policy a sum of heads scaled to equal noise. Losses keep their graph; everything in ``metrics`` is detached.
+Shapes: T time, B sequences, M valid steps, A heads. Rewards and values are points; a loss is a mean over valid steps.
+Losses keep their graph; everything in ``metrics`` is detached.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from simic.contracts.settings.training import TrainConfig
 from simic.controllers import heads
-from simic.controllers.network import PolicyNetwork
+from simic.controllers.network import NetworkOutput, PolicyNetwork
 from simic.learning.commit_rates import commit_metrics
-from simic.learning.diagnostics import batch_metrics, behaviour_divergence, by_head, entropy_by_head, ratio_shares
+from simic.learning.diagnostics import batch_metrics, behaviour_divergence, by_head, entropy_by_head
 from simic.numerics.gae import Gae, gae
 from simic.numerics.importance import LOG_RATIO_LIMIT
 from simic.numerics.vtrace import VTrace, vtrace
 from simic.replay.batch import SequenceBatch
 
 __all__ = [
+    "ForwardPass",
     "Loss",
-    "VTraceLossConfig",
     "advantage_metrics",
     "behaviour_advantages",
     "cloning_loss",
     "explained_variance",
-    "huber",
     "off_policyness",
     "value_fit_loss",
-    "vtrace_loss",
+    "vtrace_of",
 ]
-
-
-RATIO_BOUNDS = ("rho_bar", "c_bar", "pg_rho_bar")
-"""Settings of V-trace that bound importance ratios."""
 
 
 class Loss(NamedTuple):
@@ -51,32 +46,90 @@ class Loss(NamedTuple):
     """[T, B]: distances of the values from their targets in points, without gradient; None if there are none."""
 
 
-class VTraceLossConfig(NamedTuple):
-    """Bounds and weights of the V-trace loss, all fixed during a training run."""
+class ForwardPass(NamedTuple):
+    """What a network says of a batch; an objective makes the policy's loss of it, and ``loss`` adds all else."""
 
-    rho_bar: float
-    c_bar: float
-    pg_rho_bar: float
-    lambda_: float
-    entropy_bonus: float
-    cloning_weight: float
-    exploration: float
-    advantage_scale: float
-    """Standard deviation in points of the log's returns around the values at the start of V-trace."""
+    batch: SequenceBatch
+    network: PolicyNetwork
+    output: NetworkOutput
+    """Of the M steps."""
+    distribution: heads.ActionDistribution
+    log_prob: heads.LogProb
+    """Of the logged actions."""
+    joint: Tensor
+    """[T, B]: their joint log-probabilities, without gradient; 0 in the padding."""
+    relevant: Tensor
+    """bool [M, A]: the logged operation uses the head."""
+    own: Tensor
+    """[T, B], points: values of the states of the steps."""
+    following: Tensor
+    """[T, B], points: values of their successors."""
 
     @staticmethod
-    def of(config: TrainConfig, advantage_scale: float) -> VTraceLossConfig:
-        """Return the settings of a run configuration."""
-        return VTraceLossConfig(
-            rho_bar=config.rho_bar,
-            c_bar=config.c_bar,
-            pg_rho_bar=config.pg_rho_bar,
-            lambda_=config.lambda_,
-            entropy_bonus=config.entropy_bonus,
-            cloning_weight=config.cloning_weight,
-            exploration=config.network.exploration,
-            advantage_scale=advantage_scale,
-        )
+    def of(network: PolicyNetwork, batch: SequenceBatch, exploration: float) -> ForwardPass:
+        """Run a network once over the steps and final states of a batch."""
+        output, values = network.act_and_value(batch.steps, batch.with_finals)
+        distribution = batch.distribution(output, exploration)
+        log_prob = distribution.log_prob(batch.actions)
+        joint, relevant = batch.to_time_major(log_prob.joint.detach()), heads.relevant_heads(batch.actions)
+        own, following = batch.successors(values)
+        return ForwardPass(batch, network, output, distribution, log_prob, joint, relevant, own, following)
+
+    @property
+    def log_ratios(self) -> Tensor:
+        """Return log(policy / behaviour) [T, B] of the logged actions, not clamped and without gradient."""
+        return self.joint - self.batch.log_prob_behaviour
+
+    def loss(
+        self,
+        policy_loss: Tensor,
+        advantages: Tensor,
+        targets: Tensor,
+        *,
+        entropy_bonus: float | None,
+        cloning_weight: float | None = None,
+        metrics: Mapping[str, Tensor],
+    ) -> Loss:
+        """Return ``policy_loss`` with the value's loss, less the entropy, and with the metrics of every objective.
+
+        Value: Huber distance to the targets in units of the network's fixed value scale. Entropy and cloning (``-log
+        pi`` of the behaviour's own action, whose mean is KL(behaviour || policy) up to a constant) are summed over
+        heads, each head averaged over the steps at which it was relevant: a blueprint, chosen once per episode, weighs
+        as much as the operation of every step, and an irrelevant head weighs nothing.
+
+        Args:
+            policy_loss: [].
+            advantages: [T, B] in points, without gradient; they are only measured.
+            targets: [T, B] in points, without gradient: what the values are to learn.
+            entropy_bonus: weight of the entropy. None only measures it, and without the weights of prioritised draws,
+                which are for what is learned.
+            cloning_weight: weight of cloning; None leaves it out.
+            metrics: those of the objective.
+        """
+        batch, entropy = self.batch, self.distribution.entropy(self.batch.actions)
+        weighted = entropy.detach() if entropy_bonus is None else batch.weighted(entropy)
+        entropies = heads.head_mean(weighted, self.relevant)
+        value_loss = _huber(self.own, targets, batch, self.network.value_scale)
+        parts = {"policy_loss": policy_loss, "value_loss": value_loss, "entropy": entropies.sum()}
+        total = policy_loss + value_loss
+        if entropy_bonus is not None:
+            total = total - entropy_bonus * parts["entropy"]
+        if cloning_weight is not None:
+            parts["cloning_loss"] = -heads.head_mean(batch.weighted(self.log_prob.heads), self.relevant).sum()
+            total = total + cloning_weight * parts["cloning_loss"]
+        values = self.own.detach()
+        measured = {
+            **parts,
+            **by_head("entropy", entropies),
+            **metrics,
+            "explained_variance": explained_variance(batch.valid_only(values), batch.valid_only(targets)),
+            **off_policyness(batch.valid_only(self.log_ratios)),
+            **behaviour_divergence(self.log_prob.heads, batch),
+            **batch_metrics(batch),
+            **advantage_metrics(batch.valid_only(advantages)),
+            **commit_metrics(self.output, batch),
+        }
+        return Loss(total, {name: value.detach() for name, value in measured.items()}, targets - values)
 
 
 def cloning_loss(network: PolicyNetwork, batch: SequenceBatch, exploration: float) -> Loss:
@@ -100,57 +153,11 @@ def cloning_loss(network: PolicyNetwork, batch: SequenceBatch, exploration: floa
 def value_fit_loss(network: PolicyNetwork, batch: SequenceBatch) -> Loss:
     """Return the Huber distance to the behaviour's return to go, bootstrapped where an episode was truncated."""
     own, following = batch.successors(network.value(batch.with_finals))
-    fixed = batch.log_prob_behaviour
-    result = _correct(batch, fixed, own, following)
-    loss = huber(own, result.vs, batch, network.value_scale)
+    result = vtrace_of(batch, batch.log_prob_behaviour, own, following)
+    loss = _huber(own, result.vs, batch, network.value_scale)
     explained = explained_variance(batch.valid_only(own.detach()), batch.valid_only(result.vs))
     metrics = {"value_fit_loss": loss.detach(), "value_fit_explained_variance": explained, **batch_metrics(batch)}
     return Loss(loss, metrics)
-
-
-def vtrace_loss(network: PolicyNetwork, batch: SequenceBatch, targets: VTraceLossConfig) -> Loss:
-    """Return the V-trace actor-critic loss (Espeholt et al. 2018, section 4.2) with cloning (Rolnick et al. 2019).
-
-    Policy: ``-adv log pi`` with the advantage in units of ``advantage_scale``, its heads scaled to equal noise.
-    Value: Huber distance to ``vs`` in units of the network's fixed value scale. Entropy and cloning (``-log pi`` of the
-    behaviour's own action, whose mean is KL(behaviour || policy) up to a constant) are summed over heads, each head
-    averaged over the steps at which it was relevant: a blueprint, chosen once per episode, weighs as much as the
-    operation of every step, and an irrelevant head weighs nothing.
-    """
-    output, values = network.act_and_value(batch.steps, batch.with_finals)
-    distribution = batch.distribution(output, targets.exploration)
-    log_prob, relevant = distribution.log_prob(batch.actions), heads.relevant_heads(batch.actions)
-    entropies = heads.head_mean(batch.weighted(distribution.entropy(batch.actions)), relevant)
-    own, following = batch.successors(values)
-    joint = batch.to_time_major(log_prob.joint)
-    log_ratios = joint - batch.log_prob_behaviour
-    bounds = {name: getattr(targets, name) for name in (*RATIO_BOUNDS, "lambda_")}
-    result = _correct(batch, joint, own, following, **bounds)
-    advantages = (result.pg_advantages / targets.advantage_scale)[batch.time, batch.sequence]
-    parts = {
-        "policy_loss": -heads.equal_noise_sum(batch.weighted(advantages.unsqueeze(1) * log_prob.heads), relevant),
-        "value_loss": huber(own, result.vs, batch, network.value_scale),
-        "entropy": entropies.sum(),
-        "cloning_loss": -heads.head_mean(batch.weighted(log_prob.heads), relevant).sum(),
-    }
-    total = (
-        parts["policy_loss"]
-        + parts["value_loss"]
-        - targets.entropy_bonus * parts["entropy"]
-        + targets.cloning_weight * parts["cloning_loss"]
-    )
-    metrics = {
-        **parts,
-        **by_head("entropy", entropies),
-        "explained_variance": explained_variance(batch.valid_only(own.detach()), batch.valid_only(result.vs)),
-        **off_policyness(batch.valid_only(log_ratios)),
-        **ratio_shares(batch.valid_only(log_ratios), {name: bounds[name] for name in RATIO_BOUNDS}),
-        **behaviour_divergence(log_prob.heads, batch),
-        **batch_metrics(batch),
-        **advantage_metrics(batch.valid_only(result.pg_advantages)),
-        **commit_metrics(output, batch),
-    }
-    return Loss(total, {name: value.detach() for name, value in metrics.items()}, result.vs - own.detach())
 
 
 def behaviour_advantages(batch: SequenceBatch, own: Tensor, following: Tensor, lambda_: float) -> Gae:
@@ -165,13 +172,8 @@ def behaviour_advantages(batch: SequenceBatch, own: Tensor, following: Tensor, l
     )
 
 
-def explained_variance(values: Tensor, targets: Tensor) -> Tensor:
-    """Return ``1 - var(target - value) / var(target)`` of values [M]; 0 if the targets do not vary."""
-    spread = targets.var(correction=0)
-    return torch.where(spread > 0, 1.0 - (targets - values).var(correction=0) / spread.clamp(min=1e-12), 0.0)
-
-
-def _correct(batch: SequenceBatch, joint: Tensor, own: Tensor, following: Tensor, **bounds: float) -> VTrace:
+def vtrace_of(batch: SequenceBatch, joint: Tensor, own: Tensor, following: Tensor, **bounds: float) -> VTrace:
+    """Return V-trace's targets and advantages [T, B] for a policy with joint log-probabilities [T, B] ``joint``."""
     return vtrace(
         log_prob_target=joint.detach(),
         log_prob_behaviour=batch.log_prob_behaviour,
@@ -184,7 +186,13 @@ def _correct(batch: SequenceBatch, joint: Tensor, own: Tensor, following: Tensor
     )
 
 
-def huber(values: Tensor, targets: Tensor, batch: SequenceBatch, scale: Tensor) -> Tensor:
+def explained_variance(values: Tensor, targets: Tensor) -> Tensor:
+    """Return ``1 - var(target - value) / var(target)`` of values [M]; 0 if the targets do not vary."""
+    spread = targets.var(correction=0)
+    return torch.where(spread > 0, 1.0 - (targets - values).var(correction=0) / spread.clamp(min=1e-12), 0.0)
+
+
+def _huber(values: Tensor, targets: Tensor, batch: SequenceBatch, scale: Tensor) -> Tensor:
     """Return the mean Huber distance [T, B] over valid entries, in units of ``scale``, with the batch's weights."""
     own, target = batch.valid_only(values) / scale, batch.valid_only(targets) / scale
     if batch.weights is None:

@@ -21,35 +21,41 @@ __all__ = ["LearningTask", "Objective", "PassState"]
 
 @dataclass
 class PassState:
-    """What counted passes keep from round to round, whatever the objective of a round is."""
+    """Which episodes counted passes visit in a round, and with which rates and scale; objectives share it.
+
+    A learner state stores pass counts, advantage scale and curriculum for the next round; all else is planned anew.
+    """
 
     sampler: PassSampler
-    """Counts the passes of each episode."""
+    """Orders the episodes of a pass, and counts the passes of each against ``train.max_passes``."""
     plan: list[NDArray[np.int64]]
-    """Episodes of each counted pass of this round."""
+    """Per counted pass of this round, in order, [n]: the sequences of the data set that it visits."""
     warmup: int
-    """Updates of the warm-up."""
+    """Updates over which the learning rates rise to their first values."""
     first_share: float = 1.0
-    """Initial share of the peak learning rates."""
+    """Share of the peak learning rates with which the passes begin, in (0, 1]."""
     advantage_scale: float | None = None
-    """Points; None before the first counted pass."""
+    """Points by which all advantages are divided, in later rounds too; None before the first counted pass."""
     curriculum: Curriculum | None = None
-    """None draws from all hosts in every pass."""
+    """Leaves out the sequences of hosts that are too hard for its stage; None takes all of the plan."""
     may_be_empty: bool = False
     """Whether a training without planned passes leaves the policy as it is instead of being refused."""
 
 
 class LearningTask(NamedTuple):
-    """What an objective is given: a log to learn from, the learner, and its settings."""
+    """All that an objective has to learn with in one round: ``begin`` takes it, and ``run`` changes the learner."""
 
     store: GraphDataset
+    """The log: its ``ordinary`` sequences, which are no branches of others."""
     learner: Learner
+    """Its network is trained in place; every update goes through it."""
     config: TrainConfig
     seed: int
-    """Differs from round to round."""
+    """Root of the round's random numbers; differs from round to round."""
     is_fresh: bool
-    """The network is untrained."""
+    """The network is untrained, so the objective may begin with supervised phases."""
     passes: PassState
+    """For objectives that make counted passes."""
 
 
 class Objective(Protocol):

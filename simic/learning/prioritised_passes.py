@@ -67,7 +67,8 @@ class PrioritisedPasses:
                 self._admit(rows)
             else:
                 self._remove_spent(before)
-            draw = self._within_bound(self._sampler.draw(size, is_uniform=not self._history.is_prioritised))
+            is_uniform = not self._history.guard.allowance.is_prioritised
+            draw = self._within_bound(self._sampler.draw(size, is_uniform=is_uniform))
             self._counts.count([self._run_ids[row] for row in draw.rows.tolist()])
             before = draw.rows
             yield draw

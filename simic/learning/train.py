@@ -94,9 +94,9 @@ def train(
     with pinned_numerics(config, device):
         training = attempts.run(lambda history: TrainingRun.begin(store, config, start, seed, history), checkpoint)
         sealed = output.seal(training, signer, verify, snapshot, store.sets, provenance)
-    guard = attempts.guard
     report = TrainingReport(
         **provenance._asdict(),
+        **_results(training, attempts),
         started_at=started_at,
         finished_at=clock(),
         digest=sealed.digest,
@@ -104,21 +104,28 @@ def train(
         snapshot_digest=snapshot.digest,
         start_digest=start_digest,
         sets=list(store.sets),
-        updates=training.learner.updates,
-        recoveries=training.learner.history.recoveries,
-        anomalies={kind.value: count for kind, count in sorted(guard.anomalies.items())},
-        conservative_entries=guard.conservative_entries,
-        episodes=training.episodes_seen,
-        passes=training.mean_passes,
-        metrics=training.final_metrics,
-        curriculum=training.stages,
-        stopped=attempts.stopped,
         curves_path=str(sealed.curves),
     )
     saved = save(report)
     output.remove()
     observer.end(report.digest, report.recoveries, None if report.stopped is None else report.stopped.cause.value)
     return saved
+
+
+def _results(training: TrainingRun, attempts: Attempts) -> dict[str, Any]:
+    """Return the fields of a report that say what was learned, and what happened on the way."""
+    guard = attempts.guard
+    return {
+        "updates": training.learner.updates,
+        "recoveries": guard.recoveries,
+        "anomalies": {kind.value: count for kind, count in sorted(guard.anomalies.items())},
+        "conservative_entries": guard.conservative_entries,
+        "episodes": training.episodes_seen,
+        "passes": training.mean_passes,
+        "metrics": training.final_metrics,
+        "curriculum": training.stages,
+        "stopped": attempts.stopped,
+    }
 
 
 def load_training_data(

@@ -69,7 +69,7 @@ def train_karn(
             on_progress(done - shown)
             shown = done
         training.require_finite()
-    digest = _sealed(training, store, snapshot, out_root, signer, verify, provenance)
+    digest = _seal(training, store, snapshot, out_root, signer, verify, provenance)
     return KarnReport(
         **provenance._asdict(),
         started_at=started_at,
@@ -86,7 +86,7 @@ def train_karn(
     )
 
 
-def _sealed(
+def _seal(
     training: KarnTraining,
     store: GraphDataset,
     snapshot: SnapshotManifest,

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cached_property, reduce
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
 from simic.contracts.errors import ConfigError, ContractError, DivergenceError, TrainingError
@@ -21,7 +23,7 @@ from simic.learning.commit_rates import check_commit_rate, logged_commit_rates
 from simic.learning.continual.curriculum import Curriculum
 from simic.learning.continual.ewc import Anchor, ElasticPenalty
 from simic.learning.continual.lora import adapt, merged
-from simic.learning.continual.memory import Memory, kept_anchor, memory_of, start_anchor
+from simic.learning.continual.memory import Memory, keep_anchor, memory_of, start_anchor
 from simic.learning.counted_passes import CountedPasses
 from simic.learning.distillation import (
     FEATURE_NOISE,
@@ -69,41 +71,36 @@ VTRACE = "vtrace"
 """Objective on top of a distillation."""
 
 
+class Lineage(NamedTuple):
+    """What a run takes over from the trainings before it, and what its policy says of the data of all of them."""
+
+    germinated: tuple[str, ...] | None
+    """Blueprints that germinated in the data so far, this run's included; None if the start policy does not say."""
+    feature_ranges: FeatureRanges | None
+    """Ranges of the features in the same data; None if the start policy does not say."""
+    start: WarmStart | None = None
+    """None begins from nothing."""
+    state: LearnerState | None = None
+    """Of the round before; None unless this is a further one."""
+    weights: Mapping[str, Tensor] = {}
+    """Parameters of the start policy by name, with which the policy of a further round is averaged."""
+    anchor: Anchor | None = None
+    """What the training is held to, on the CPU; None if to nothing."""
+
+
 class TrainingRun:
     """A training run: made by ``begin`` and run once; afterwards it holds the trained network and its metrics."""
 
     def __init__(
-        self, store: GraphDataset, config: TrainConfig, learner: Learner, seed: int, *, is_fresh: bool
+        self, task: LearningTask, lineage: Lineage, decisions: DecisionSplit | None, ordinary: NDArray[np.int64]
     ) -> None:
-        """Prepare a run; ``learner`` brings the history of a training that is resumed."""
-        self.store, self.config, self.learner = store, config, learner
-        self._seed, self._is_fresh = seed, is_fresh
-        self.germinated: tuple[str, ...] | None = store.germinated
-        """Blueprints that germinated in the training data; None if the start policy does not say."""
-        self.feature_ranges: FeatureRanges | None = reduce(
-            joined_ranges, (ranges_of(graphs, store.blueprints) for graphs in store.graphs())
-        )
-        """Ranges of the features in the training data, with those of the start policy; None if it does not say."""
-        self._decisions = branched_decisions(store) if config.start == "distil" else None
-        """Decisions to distil; None learns from the log."""
-        if self._decisions is not None and not have_trained(store, self._decisions.learned.rows).all():
-            learner.network.first_epoch_penalty.zero_()  # the branches tell when it pays not to wait
-        rows = store.ordinary if self._decisions is None else without_held_out(store, self._decisions)
-        self._ordinary = rows
-        """Sequences that counted passes learn from."""
-        self._passes = PassState(
-            PassSampler(
-                seed=derive(seed, "vtrace"), batch_sequences=config.batch_sequences, max_passes=config.max_passes
-            ),
-            [rows for _ in range(config.vtrace_passes if len(rows) else 0)],
-            config.warmup_updates,
-            curriculum=Curriculum(config.curriculum, store.difficulty) if config.curriculum.enabled else None,
-        )
-        self._round = 0
-        self._snapshots: list[str] = []
-        self._before: dict[str, Tensor] = {}
+        """Take what ``begin`` has prepared: decisions to distil, if any, and the sequences of counted passes."""
+        self._task, self._lineage, self._decisions, self._ordinary = task, lineage, decisions, ordinary
+        self.store, self.config, self.learner, self._passes = task.store, task.config, task.learner, task.passes
+        self.germinated, self.feature_ranges = lineage.germinated, lineage.feature_ranges
+        state = lineage.state
+        self._round, self._snapshots = (0, []) if state is None else (state.rounds, state.snapshots)
         self._final: dict[str, float] = {}
-        self._held: Anchor | None = None
         self.memory: Memory | None = None
         """What a later training needs in order not to forget this one, after ``run``; None without ``train.ewc``."""
 
@@ -121,38 +118,27 @@ class TrainingRun:
             raise ConfigError(
                 f"train.vtrace_passes {config.vtrace_passes} exceeds train.max_passes {config.max_passes}"
             )
+        history = History() if history is None else history
         if start is None:
             require_policy(config.lora)
             learner = Learner(fresh_network(store, config, seed), config, history)
-            return TrainingRun(store, config, learner, seed, is_fresh=True)
-        network, card = _started_network(store, config, start)
-        before = {name: parameter.detach().clone() for name, parameter in network.named_parameters()}
-        history = History() if history is None else history
-        anchor = _anchor(network, store, config, start, seed, history) if config.ewc.weight else None
-        if config.lora.rank:
-            adapt(network, config.lora, history.generator("lora", derive(seed, "lora")))
-        training = TrainingRun(store, config, Learner(network.to(store.device), config, history), seed, is_fresh=False)
-        known = {*store.germinated, *(card.germinated or ())}
-        is_known = card.germinated is not None
-        training.germinated = tuple(name for name in store.blueprints if name in known) if is_known else None
-        training.feature_ranges = _joined_if_known(card.feature_ranges, training.feature_ranges)
-        training._passes.first_share = TRAINED_SHARE
-        if anchor is not None:
-            penalty = ElasticPenalty(config.ewc.weight, anchor, store.device)
-            training._held, training.learner.penalty = anchor, penalty
-        if start.is_continuation:
-            training._before = before
-            training._resume(start)
+            lineage = Lineage(store.germinated, _feature_ranges(store))
         else:
-            training._carry_passes(start)
-        return training
+            learner, lineage = _take_over(store, config, start, seed, history)
+        decisions = branched_decisions(store) if config.start == "distil" else None
+        if decisions is not None and not have_trained(store, decisions.learned.rows).all():
+            learner.network.first_epoch_penalty.zero_()  # the branches tell when it pays not to wait
+        ordinary = store.ordinary if decisions is None else without_held_out(store, decisions)
+        passes = _planned_passes(store, learner, lineage, ordinary, config, seed)
+        task = LearningTask(store, learner, config, seed, is_fresh=start is None, passes=passes)
+        return TrainingRun(task, lineage, decisions, ordinary)
 
     def run(self) -> Iterator[Record]:
         """Run all phases and yield one record per update; then measure what a later training is to remember."""
         yield from self._phases()
         if self.config.ewc.weight:
-            seed = derive(self._seed, "ewc", self._round)
-            self.memory, samples = memory_of(self.policy(), self.store, self.config.ewc, self._held, seed)
+            seed, anchor = derive(self._task.seed, "ewc", self._round), self._lineage.anchor
+            self.memory, samples = memory_of(self.policy(), self.store, self.config.ewc, anchor, seed)
             self._final["ewc_samples"] = float(samples)
 
     def _phases(self) -> Iterator[Record]:
@@ -166,15 +152,15 @@ class TrainingRun:
             yield from self._vtrace_if_better(split)
         elif self.config.curriculum.enabled:
             _LOG.warning("train.curriculum has no effect, because no V-trace follows the distillation: %s", self._lack)
-        if split.measured is not None:
-            self._final |= regrets(self.learner.network, self.store, split.measured)
+        if split.held_out_if_enough is not None:
+            self._final |= regrets(self.learner.network, self.store, split.held_out_if_enough)
 
     @cached_property
     def _objective(self) -> Objective:
         """The objective of the configuration; V-trace on top of a distillation."""
         is_alone = self._decisions is None
-        seed = self._seed if self._round == 0 else derive(self._seed, "round", self._round)
-        task = LearningTask(self.store, self.learner, self.config, seed, self._is_fresh and is_alone, self._passes)
+        seed = self._task.seed if self._round == 0 else derive(self._task.seed, "round", self._round)
+        task = self._task._replace(seed=seed, is_fresh=self._task.is_fresh and is_alone)
         name = self.config.objective if is_alone else VTRACE
         objective: Objective = OBJECTIVES.load(name).begin(task)
         if self.config.curriculum.enabled and not isinstance(objective, CountedPasses):
@@ -208,16 +194,16 @@ class TrainingRun:
             decisions,
             passes=self.config.distil_passes,
             exploration=self.config.network.exploration,
-            seed=derive(self._seed, "distillation", self._round),
+            seed=derive(self._task.seed, "distillation", self._round),
             deviation=FEATURE_NOISE,
         ):
             records.append(record.metrics)
             yield record
-        metrics = self.learner.history.value("distilled", lambda: self._distilled(decisions))
+        metrics = self.learner.history.value("distilled", lambda: self._distilled_metrics(decisions))
         check_commit_rate([metrics], self.config.min_commit_rate)
         self._final = {**means(records[-updates_of(decisions, 1) :]), **metrics}
 
-    def _distilled(self, decisions: BranchedDecisions) -> dict[str, float]:
+    def _distilled_metrics(self, decisions: BranchedDecisions) -> dict[str, float]:
         """Return what the distilled policy does, without the noise of training that the records have."""
         rates = logged_commit_rates(self.learner.network, self.store, self.config.batch_sequences)
         metrics = regrets(self.learner.network, self.store, decisions)
@@ -232,7 +218,8 @@ class TrainingRun:
 
         If too few hosts are held out, the regret on the learned decisions must not rise.
         """
-        kind, decisions = ("learned", split.learned) if split.measured is None else ("held-out", split.measured)
+        held_out = split.held_out_if_enough
+        kind, decisions = ("learned", split.learned) if held_out is None else ("held-out", held_out)
         learner, state, history = self.learner, self._passes, self.learner.history
         weights = history.keep("distilled", learner.network.state_dict)
         moments = history.keep("distilled moments", lambda: optimizer_tensors(learner))
@@ -243,7 +230,7 @@ class TrainingRun:
         try:
             yield from self._objective.run()
         except TrainingError as error:
-            if isinstance(error, DivergenceError) and not history.recoveries:
+            if isinstance(error, DivergenceError) and not history.guard.recoveries:
                 raise
             failure = error
         after = regrets(learner.network, self.store, decisions)["held_out_regret"]
@@ -319,32 +306,64 @@ class TrainingRun:
         network = merged(self.learner.network).cpu()
         if self._round > 1 and self._decisions is None and self._objective.averages_rounds:
             for name, parameter in network.named_parameters():
-                parameter.data.lerp_(self._before[name], self.config.average)
+                parameter.data.lerp_(self._lineage.weights[name], self.config.average)
         return network
 
-    def _resume(self, start: WarmStart) -> None:
-        state = read_state(start.path, self.learner.network, self.learner.optimizer)
+
+def _take_over(
+    store: GraphDataset, config: TrainConfig, start: WarmStart, seed: int, history: History
+) -> tuple[Learner, Lineage]:
+    """Return a learner with the weights of a policy, and its optimiser and counter if this is a further round."""
+    network, card = _load_start(store, config, start)
+    weights = {name: parameter.detach().clone() for name, parameter in network.named_parameters()}
+    anchor = _anchor(network, store, config, start, seed, history) if config.ewc.weight else None
+    if config.lora.rank:
+        adapt(network, config.lora, history.generator("lora", derive(seed, "lora")))
+    penalty = None if anchor is None else ElasticPenalty(config.ewc.weight, anchor, store.device)
+    learner = Learner(network.to(store.device), config, history, penalty=penalty)
+    state = read_state(start.path, learner.network, learner.optimizer) if start.is_continuation else None
+    if state is not None:
+        learner.updates = state.updates
+    known = None if card.germinated is None else {*store.germinated, *card.germinated}
+    germinated = None if known is None else tuple(name for name in store.blueprints if name in known)
+    ranges = _joined_if_known(card.feature_ranges, _feature_ranges(store))
+    return learner, Lineage(germinated, ranges, start, state, weights, anchor)
+
+
+def _planned_passes(
+    store: GraphDataset,
+    learner: Learner,
+    lineage: Lineage,
+    ordinary: NDArray[np.int64],
+    config: TrainConfig,
+    seed: int,
+) -> PassState:
+    """Plan passes over the sequences ``ordinary`` that have some left after those of earlier trainings."""
+    start, state = lineage.start, lineage.state
+    sampler = PassSampler(
+        seed=derive(seed, "vtrace"), batch_sequences=config.batch_sequences, max_passes=config.max_passes
+    )
+    curriculum = Curriculum(config.curriculum, store.difficulty) if config.curriculum.enabled else None
+    passes, own_seed = config.vtrace_passes, seed
+    if state is not None:
         # Trainings of other seeds continue from the same policy, and pass over the episodes in another order.
-        self._passes.sampler.set_state({**state.sampler.model_dump(), "seed": derive(self._seed, "vtrace")})
-        if self._passes.curriculum is not None and state.curriculum is not None:
-            self._passes.curriculum.state = state.curriculum
-        self._passes.sampler.forget_others(self.store.sequences.run_ids)
-        self._round, self._snapshots, self.learner.updates = state.rounds, state.snapshots, state.updates
-        self._passes.advantage_scale = state.advantage_scale
-        if self.learner.optimizer.state:  # a champion without passes left may not have moments
-            self._passes.warmup = 0
-        self._plan(self.config.round_passes, derive(self._seed, "round", self._round))
-
-    def _carry_passes(self, start: WarmStart) -> None:
-        """Plan passes over the episodes that have some left after those of the start policy's trainings."""
-        self._passes.sampler.take_over(read_pass_counts(start.path))
-        self._passes.sampler.forget_others(self.store.sequences.run_ids)
-        self._plan(self.config.vtrace_passes, self._seed)
-        self._passes.may_be_empty = start.has_rounds
-
-    def _plan(self, passes: int, seed: int) -> None:
-        state = self._passes
-        state.plan = round_rows(self.store, self._ordinary, state.sampler, passes, self.config.replay_ratio, seed)
+        sampler.set_state({**state.sampler.model_dump(), "seed": derive(seed, "vtrace")})
+        if curriculum is not None and state.curriculum is not None:
+            curriculum.state = state.curriculum
+        passes, own_seed = config.round_passes, derive(seed, "round", state.rounds)
+    elif start is not None:
+        sampler.take_over(read_pass_counts(start.path))
+    sampler.forget_others(store.sequences.run_ids)
+    return PassState(
+        sampler,
+        round_rows(store, ordinary, sampler, passes, config.replay_ratio, own_seed),
+        # Moments of the round before need none; a champion without passes left may not have them.
+        warmup=0 if learner.optimizer.state else config.warmup_updates,
+        first_share=1.0 if start is None else TRAINED_SHARE,
+        advantage_scale=None if state is None else state.advantage_scale,
+        curriculum=curriculum,
+        may_be_empty=start is not None and state is None and start.has_rounds,
+    )
 
 
 def _anchor(
@@ -353,14 +372,18 @@ def _anchor(
     """Return what a start policy holds the training to; a checkpoint of the training has it too."""
     is_continuation, own = start.is_continuation, derive(seed, "ewc start")
     anchor = start_anchor(start.path, network, store, config.ewc, own, is_continuation=is_continuation)
-    return None if anchor is None else kept_anchor(anchor, history)
+    return None if anchor is None else keep_anchor(anchor, history)
+
+
+def _feature_ranges(store: GraphDataset) -> FeatureRanges:
+    return reduce(joined_ranges, (ranges_of(graphs, store.blueprints) for graphs in store.graphs()))
 
 
 def _joined_if_known(one: FeatureRanges | None, other: FeatureRanges | None) -> FeatureRanges | None:
     return None if one is None or other is None else joined_ranges(one, other)
 
 
-def _started_network(store: GraphDataset, config: TrainConfig, start: WarmStart) -> LoadedPolicy:
+def _load_start(store: GraphDataset, config: TrainConfig, start: WarmStart) -> LoadedPolicy:
     """Return the start policy; a learner sets its mode."""
     network, card = load_policy(start.path)
     if network.shape.blueprints != store.blueprints:

@@ -98,12 +98,17 @@ class KeptSeed(NamedTuple):
 
 
 class Effort(NamedTuple):
-    """What was computed on each host, [N] each, summed over all episodes that were grown on it."""
+    """How much was computed to grow each of N hosts, [N] each, summed over all episodes that were grown on it.
+
+    A count of work in place of a clock, so that controllers are compared on any machine (``compute``).
+    """
 
     episodes: NDArray[np.int64]
+    """More than 1 under a controller that tries hosts before it decides."""
     seed_epochs: NDArray[np.int64]
     """Parameters of seeds alive or fossilised, summed over epochs."""
     decisions: NDArray[np.int64]
+    """Steps, at each of which the controller was asked for an action."""
     products: NDArray[np.int64]
     """Multiply-adds of these decisions in the layers of a policy; 0 without a policy."""
     left_out: NDArray[np.int64]
@@ -114,19 +119,25 @@ class Effort(NamedTuple):
 
 @dataclass(frozen=True)
 class Scores:
-    """What the steps of finished episodes tell, [N] each, in the order of their hosts."""
+    """How N finished episodes went, [N] each, in the order of their hosts; computed from their steps alone.
+
+    So grown episodes and those of a log are scored alike. Accuracies are shares in [0, 1], of the committed network.
+    """
 
     returns: NDArray[np.float64]
     """Undiscounted returns in points."""
     validation_accuracy: NDArray[np.float64]
     """Accuracy of the committed network."""
     test_accuracy: NDArray[np.float64]
+    """The same on test data; NaN if it is not known."""
     committed_parameters: NDArray[np.int64]
+    """Of fossilised seeds, at the end."""
     seed_epochs: NDArray[np.int64]
     """Parameters of seeds alive or fossilised, summed over the epochs of the episode."""
     rents: NDArray[np.float64]
     """Points of rent in the return."""
     panicked: NDArray[np.bool_]
+    """Whether the governor stepped in."""
     validation_loss: NDArray[np.float64]
     """Loss of the committed network."""
     test_returns: NDArray[np.float64]

@@ -91,11 +91,14 @@ OnStatic = Callable[[int], None]
 
 
 class TrialSettings(NamedTuple):
-    """What trials read of the settings of a run."""
+    """The settings of a run that decide how hosts are grown in trials, and how their episodes are scored."""
 
     world: WorldConfig
+    """Hosts, and the horizon of an episode in epochs."""
     trial: TrialConfig
+    """Confidence and resampling of the intervals, and whether episodes land on the bus."""
     reward: RewardConfig
+    """Prices of the returns, in points."""
     flags: FlagConfig = DEFAULT_FLAGS
     """Thresholds of the flags of a step."""
 

@@ -37,11 +37,11 @@ def make(context: ControllerContext) -> Controller:
     path = Path(spec.policy_path)
     verified = context.verify(path)
     policy = load_policy(path, verified.files)
-    karn = None if spec.karn_path is None else _consulted(Path(spec.karn_path), context.verify)
+    karn = None if spec.karn_path is None else _load_karn(Path(spec.karn_path), context.verify)
     return LearnedController(policy, policy_version=verified.digest, is_decisive=spec.is_decisive, karn=karn)
 
 
-def _consulted(path: Path, verify: Verify) -> ConsultedKarn:
+def _load_karn(path: Path, verify: Verify) -> ConsultedKarn:
     from simic.controllers.karn import ConsultedKarn, load_karn  # loads torch
 
     verified = verify(path)

@@ -1,6 +1,6 @@
 """A curriculum of four stages: counted passes draw from easy hosts first, and from all in the last stage.
 
-``record_episode`` and ``decided`` are the state machine, pure functions of a state. A stage changes between passes
+``record_episode`` and ``decide_stage`` are the state machine, pure functions of a state. A stage changes between passes
 only, because a pass draws from one stage. Enough success in enough episodes leads to the next stage. A stage that has
 had its most episodes without that falls back to the one before if it was far from success, once, and else begins anew;
 the log says so. The second time in a row it is left for the next stage all the same, so no stage locks: the last one,
@@ -23,7 +23,7 @@ from torch import Tensor
 from simic.contracts.errors import ContractError
 from simic.contracts.settings.continual import CurriculumConfig, CurriculumState, StageVisit
 
-__all__ = ["Curriculum", "decided", "passed_over", "record_episode"]
+__all__ = ["Curriculum", "decide_stage", "record_episode", "skip_stage"]
 
 _LOG = logging.getLogger(__name__)
 _STAGE, _EPISODES, _SUCCESSES = "curriculum_stage", "curriculum_episode_count", "curriculum_success_count"
@@ -37,7 +37,7 @@ def record_episode(state: CurriculumState, *, is_success: bool) -> CurriculumSta
     return state.model_copy(update=counted)
 
 
-def decided(state: CurriculumState, config: CurriculumConfig) -> CurriculumState:
+def decide_stage(state: CurriculumState, config: CurriculumConfig) -> CurriculumState:
     """Return the state after a pass, in the same stage or one up or down."""
     stage, episodes = state.stage, state.episodes
     needed, is_last = config.success[stage], stage == len(config.limits) - 1
@@ -45,22 +45,22 @@ def decided(state: CurriculumState, config: CurriculumConfig) -> CurriculumState
         return state
     share = state.successes / episodes
     if share >= needed and not is_last:
-        return _ended(state, config, "passed", stage + 1)
+        return _end_stage(state, config, "passed", stage + 1)
     if episodes < config.max_episodes[stage]:
         return state
     if share >= needed:
-        return _ended(state, config, "passed", stage)
+        return _end_stage(state, config, "passed", stage)
     before = [visit.outcome for visit in state.visits if visit.stage == stage]
     if stage and share < needed - config.hysteresis and "demoted" not in before:
-        return _ended(state, config, "demoted", stage - 1)
+        return _end_stage(state, config, "demoted", stage - 1)
     if not is_last and state.visits and (state.visits[-1].stage, state.visits[-1].outcome) == (stage, "held"):
-        return _ended(state, config, "released", stage + 1)
-    return _ended(state, config, "held", stage)
+        return _end_stage(state, config, "released", stage + 1)
+    return _end_stage(state, config, "held", stage)
 
 
-def passed_over(state: CurriculumState, config: CurriculumConfig) -> CurriculumState:
+def skip_stage(state: CurriculumState, config: CurriculumConfig) -> CurriculumState:
     """Return the state after a stage that no episode at hand belongs to; the last stage allows all."""
-    return _ended(state, config, "empty", state.stage + 1)
+    return _end_stage(state, config, "empty", state.stage + 1)
 
 
 class Curriculum:
@@ -90,7 +90,7 @@ class Curriculum:
                 "again, or set train.curriculum.enabled to false"
             )
         while not len(allowed := rows[difficulty <= self._config.limits[self.state.stage]]) and len(rows):
-            self._move(passed_over(self.state, self._config))
+            self._move(skip_stage(self.state, self._config))
         return allowed
 
     def metrics(self, errors: Tensor, valid: Tensor, scale: float) -> dict[str, Tensor]:
@@ -110,7 +110,7 @@ class Curriculum:
 
     def end_pass(self) -> None:
         """Decide about the stage after a pass."""
-        self._move(decided(self.state, self._config))
+        self._move(decide_stage(self.state, self._config))
 
     def _move(self, after: CurriculumState) -> None:
         before, self.state = self.state, after
@@ -131,7 +131,7 @@ class Curriculum:
         )
 
 
-def _ended(state: CurriculumState, config: CurriculumConfig, outcome: Outcome, following: int) -> CurriculumState:
+def _end_stage(state: CurriculumState, config: CurriculumConfig, outcome: Outcome, following: int) -> CurriculumState:
     return CurriculumState(stage=following, visits=[*state.visits, _visit(state, config, outcome)])
 
 

@@ -31,7 +31,7 @@ from simic.learning.continual.per_sample import squared_gradient_sums
 from simic.replay.dataset import GraphDataset
 from simic.runtime.seeds import generator
 
-__all__ = ["Anchor", "ElasticPenalty", "Fisher", "consolidated", "deciding_parameters", "fisher_diagonal"]
+__all__ = ["Anchor", "ElasticPenalty", "Fisher", "consolidate", "deciding_parameters", "fisher_diagonal"]
 
 _BATCH = 256
 """States of one backward pass."""
@@ -53,10 +53,15 @@ class Fisher(NamedTuple):
 
 
 class Anchor(NamedTuple):
-    """What a training is held to; both by parameter."""
+    """The weights that a training is not to leave, and how much each of them matters; float32, by parameter name.
+
+    Both hold the parameters that decide (``deciding_parameters``), each in the shape of its parameter.
+    """
 
     weights: dict[str, Tensor]
+    """theta*: those of the start policy."""
     fisher: dict[str, Tensor]
+    """F: the diagonal of its Fisher information, at least 0."""
 
 
 class ElasticPenalty:
@@ -79,7 +84,7 @@ def deciding_parameters(network: nn.Module) -> dict[str, Tensor]:
     return {name: value.detach().clone() for name, value in network.named_parameters() if not name.startswith(_FREE)}
 
 
-def consolidated(own: Mapping[str, Tensor], earlier: Mapping[str, Tensor], decay: float) -> dict[str, Tensor]:
+def consolidate(own: Mapping[str, Tensor], earlier: Mapping[str, Tensor], decay: float) -> dict[str, Tensor]:
     """Return ``own + decay * earlier``, the importance of a weight for the last training and those before it."""
     return {name: value + decay * earlier[name] for name, value in own.items()}
 

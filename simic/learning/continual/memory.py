@@ -19,11 +19,11 @@ from simic.contracts.settings.continual import EwcConfig
 from simic.controllers.network import PolicyNetwork
 from simic.controllers.network_files import read_tensors
 from simic.controllers.policy_files import LEARNER_NAMES
-from simic.learning.continual.ewc import Anchor, consolidated, deciding_parameters, fisher_diagonal
+from simic.learning.continual.ewc import Anchor, consolidate, deciding_parameters, fisher_diagonal
 from simic.learning.history import History
 from simic.replay.dataset import GraphDataset
 
-__all__ = ["Memory", "kept_anchor", "memory_of", "read_memory", "start_anchor", "write_memory"]
+__all__ = ["Memory", "keep_anchor", "memory_of", "read_memory", "start_anchor", "write_memory"]
 
 _LOG = logging.getLogger(__name__)
 
@@ -71,7 +71,7 @@ def start_anchor(
     return Anchor(weights, own.diagonal)
 
 
-def kept_anchor(anchor: Anchor, history: History) -> Anchor:
+def keep_anchor(anchor: Anchor, history: History) -> Anchor:
     """Make the anchor part of the following checkpoints, and return it, or that of the checkpoint."""
     kept = history.keep(
         "ewc",
@@ -85,7 +85,7 @@ def memory_of(
 ) -> tuple[Memory, int]:
     """Return the memory of a trained policy, and the number of states over which it was measured."""
     own = fisher_diagonal(network, store, config.samples, seed)
-    fisher = own.diagonal if held is None else consolidated(own.diagonal, held.fisher, config.decay)
+    fisher = own.diagonal if held is None else consolidate(own.diagonal, held.fisher, config.decay)
     return Memory(fisher, held), own.samples
 
 

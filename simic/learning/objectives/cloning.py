@@ -8,22 +8,11 @@ training by rewards begins with it.
 
 from __future__ import annotations
 
-import torch
-
 from simic.contracts.errors import ConfigError
 from simic.contracts.settings.training import TrainConfig
 from simic.controllers.network import PolicyNetwork
-from simic.learning.commit_rates import commit_metrics
 from simic.learning.counted_passes import CountedPasses
-from simic.learning.diagnostics import batch_metrics, behaviour_divergence, entropy_by_head
-from simic.learning.losses import (
-    Loss,
-    advantage_metrics,
-    behaviour_advantages,
-    explained_variance,
-    huber,
-    off_policyness,
-)
+from simic.learning.losses import ForwardPass, Loss, behaviour_advantages
 from simic.learning.objective import LearningTask
 from simic.learning.phases import CLONING_SHARE
 from simic.replay.batch import SequenceBatch
@@ -53,31 +42,16 @@ def imitation_loss(network: PolicyNetwork, batch: SequenceBatch, config: TrainCo
     ``cloning_gap`` is its distance from the behaviour's own negative log-likelihood of these actions, 0 in the mean for
     a policy that equals the behaviour.
     """
-    output, values = network.act_and_value(batch.steps, batch.with_finals)
-    distribution = batch.distribution(output, config.network.exploration)
-    log_prob = distribution.log_prob(batch.actions)
-    with torch.no_grad():
-        entropy = distribution.entropy(batch.actions)
-    own, following = batch.successors(values)
-    estimate = behaviour_advantages(batch, own, following, config.lambda_)
-    entropies = entropy_by_head(entropy, batch.actions)
-    policy_loss = -batch.weighted(log_prob.joint.unsqueeze(1)).mean()
-    value_loss = huber(own, estimate.returns, batch, network.value_scale)
-    metrics = {
-        "policy_loss": policy_loss,
-        "value_loss": value_loss,
-        "entropy": torch.stack(list(entropies.values())).sum(),
-        **entropies,
-        "cloning_gap": batch.log_prob_heads.sum(1).mean() - log_prob.joint.mean(),
-        "explained_variance": explained_variance(batch.valid_only(own.detach()), batch.valid_only(estimate.returns)),
-        **off_policyness(batch.valid_only(batch.to_time_major(log_prob.joint) - batch.log_prob_behaviour)),
-        **behaviour_divergence(log_prob.heads, batch),
-        **advantage_metrics(batch.valid_only(estimate.advantages)),
-        **batch_metrics(batch),
-        **commit_metrics(output, batch),
-    }
-    errors = estimate.returns - own.detach()
-    return Loss(policy_loss + value_loss, {name: value.detach() for name, value in metrics.items()}, errors)
+    forward = ForwardPass.of(network, batch, config.network.exploration)
+    estimate = behaviour_advantages(batch, forward.own, forward.following, config.lambda_)
+    joint = forward.log_prob.joint
+    return forward.loss(
+        -batch.weighted(joint.unsqueeze(1)).mean(),
+        estimate.advantages,
+        estimate.returns,
+        entropy_bonus=None,
+        metrics={"cloning_gap": batch.log_prob_heads.sum(1).mean() - joint.mean()},
+    )
 
 
 def begin(task: LearningTask) -> CloningObjective:

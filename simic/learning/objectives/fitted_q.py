@@ -83,7 +83,8 @@ class FittedQObjective:
             raise TrainingError("all hosts of the log are in one fold, so none is left out: collect more hosts")
         cloned = task.learner if task.is_fresh else self._scratch_learner("behaviour", task.config)
         sampler = supervised_sampler(task.config, task.seed, "cloning")
-        yield from self._counted(cloned, cloning(cloned, task.store, sampler, task.config, task.config.cloning_passes))
+        phase = cloning(cloned, task.store, sampler, task.config, task.config.cloning_passes)
+        yield from self._number_on(cloned, phase)
         history = task.learner.history
         behaviour = history.frozen("behaviour", cloned.network)
         if cloned is not task.learner:
@@ -93,17 +94,17 @@ class FittedQObjective:
             learner = self._scratch_learner(f"q {fold}", q_functions.q_config(task.config))
             rows = self._fold_rows(behaviour, fold)
             fit = q_functions.fit(learner, task.store, rows, task.config.q_updates, derive(task.seed, "fit", fold))
-            yield from self._counted(learner, fit)
+            yield from self._number_on(learner, fit)
             networks.append(history.frozen(f"q {fold}", learner.network))
             history.drop_learner(f"q {fold}")
         yield from self._distil(networks, behaviour)
-        self.metrics["q_explained_variance"] = self._explained(networks)
+        self.metrics["q_explained_variance"] = self._explained_share(networks)
 
     def _scratch_learner(self, name: str, config: TrainConfig) -> Learner:
         network = fresh_network(self._task.store, config, derive(self._task.seed, name))
         return Learner(network, config, self._task.learner.history, name)
 
-    def _counted(self, learner: Learner, records: Iterator[Record]) -> Iterator[Record]:
+    def _number_on(self, learner: Learner, records: Iterator[Record]) -> Iterator[Record]:
         """Number the updates of another learner on from those of the policy's."""
         learner.updates = self._task.learner.updates
         for record in records:
@@ -119,7 +120,7 @@ class FittedQObjective:
     def _distil(self, networks: list[PolicyNetwork], behaviour: PolicyNetwork) -> Iterator[Record]:
         task, seed = self._task, derive(self._task.seed, "distil")
         chosen = np.sort(generator(seed, "decisions").permutation(self._rows.decisions)[:MOST_DECISIONS])
-        valued = _valued(task.store, chosen, networks, behaviour)
+        valued = _estimated_decisions(task.store, chosen, networks, behaviour)
         passes, exploration, records = self._distil_passes, task.config.network.exploration, []
         for record in distillation(task.learner, task.store, valued, passes=passes, exploration=exploration, seed=seed):
             metrics = {_NAMES.get(name, name): value for name, value in record.metrics.items()}
@@ -129,7 +130,7 @@ class FittedQObjective:
         check_commit_rate([rates], task.config.min_commit_rate)
         self.metrics = {**means(records[-updates_of(valued, 1) :]), **rates}
 
-    def _explained(self, networks: list[PolicyNetwork]) -> float:
+    def _explained_share(self, networks: list[PolicyNetwork]) -> float:
         """Return the share of the variance of returns that each host's left-out Q-function explains."""
         predicted, returns = [], []
         for fold, network in enumerate(networks):
@@ -184,7 +185,7 @@ def _rows_of(store: GraphDataset) -> _Rows:
     return _Rows(rows[is_open], np.array([folds[key] for key in keys[is_open].tolist()], dtype=np.int64))
 
 
-def _valued(
+def _estimated_decisions(
     store: GraphDataset, rows: NDArray[np.int64], networks: list[PolicyNetwork], behaviour: PolicyNetwork
 ) -> BranchedDecisions:
     """Return decisions at the states of ``rows`` with estimates in place of returns."""

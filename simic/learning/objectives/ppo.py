@@ -21,23 +21,9 @@ from torch import Tensor
 from simic.contracts.settings.training import TrainConfig
 from simic.controllers import heads
 from simic.controllers.network import PolicyNetwork
-from simic.learning.commit_rates import commit_metrics
 from simic.learning.counted_passes import CountedPasses
-from simic.learning.diagnostics import (
-    batch_metrics,
-    behaviour_divergence,
-    by_head,
-    divergence_by_head,
-    ratio_shares,
-)
-from simic.learning.losses import (
-    Loss,
-    advantage_metrics,
-    behaviour_advantages,
-    explained_variance,
-    huber,
-    off_policyness,
-)
+from simic.learning.diagnostics import divergence_by_head, ratio_shares
+from simic.learning.losses import ForwardPass, Loss, behaviour_advantages
 from simic.learning.objective import LearningTask
 from simic.numerics.gae import Gae
 from simic.numerics.importance import LOG_RATIO_LIMIT
@@ -77,17 +63,14 @@ class PpoObjective(CountedPasses):
         return ppo_loss(self.task.learner.network, self._reference, batch, self.config, advantage_scale)
 
 
-class _Fixed(NamedTuple):
+class _Reference(NamedTuple):
     """What the reference says of a batch, without gradients."""
 
-    distribution: heads.ActionDistribution
-    log_prob: heads.LogProb
+    forward: ForwardPass
     estimate: Gae
     """Advantages and returns in points, not weighted."""
     advantages: Tensor
     """[T, B]: weighted by ``min(rho_bar, reference / behaviour)``."""
-    log_weights: Tensor
-    """[T, B]: log of reference / behaviour, neither clamped nor bounded."""
 
 
 def ppo_loss(
@@ -99,66 +82,40 @@ def ppo_loss(
 ) -> Loss:
     """Return the clipped surrogate per head, the value's distance to the lambda-returns, entropy and cloning.
 
-    Heads are scaled and averaged as in ``vtrace_loss``; an irrelevant head changes no part. ``kl`` is the sum
-    over heads of KL(reference || policy), given the logged operation and slot, averaged over steps.
+    Heads of the surrogate are scaled to equal noise; an irrelevant head changes no part. ``kl`` is the sum over heads
+    of KL(reference || policy), given the logged operation and slot, averaged over steps.
     """
-    relevant, fixed = heads.relevant_heads(batch.actions), _reference_of(reference, batch, config)
-    output, values = network.act_and_value(batch.steps, batch.with_finals)
-    distribution = batch.distribution(output, config.network.exploration)
-    log_prob = distribution.log_prob(batch.actions)
+    fixed = _reference_of(reference, batch, config)
+    forward = ForwardPass.of(network, batch, config.network.exploration)
     surrogate = clipped_surrogate(
-        log_prob.heads - fixed.log_prob.heads,
+        forward.log_prob.heads - fixed.forward.log_prob.heads,
         (fixed.advantages / advantage_scale)[batch.time, batch.sequence],
-        relevant,
+        forward.relevant,
         clip=config.ppo_clip,
         dual_clip=config.ppo_dual_clip,
     )
-    own, _ = batch.successors(values)
-    entropies = heads.head_mean(batch.weighted(distribution.entropy(batch.actions)), relevant)
-    parts = {
-        "policy_loss": -heads.equal_noise_sum(batch.weighted(surrogate.objective), relevant),
-        "value_loss": huber(own, fixed.estimate.returns, batch, network.value_scale),
-        "entropy": entropies.sum(),
-        "cloning_loss": -heads.head_mean(batch.weighted(log_prob.heads), relevant).sum(),
-    }
-    total = (
-        parts["policy_loss"]
-        + parts["value_loss"]
-        - config.entropy_bonus * parts["entropy"]
-        + config.cloning_weight * parts["cloning_loss"]
-    )
     with torch.no_grad():
-        divergence = fixed.distribution.kl(distribution, batch.actions)
-        joint = batch.to_time_major(log_prob.joint)
-    metrics = {
-        **parts,
-        **by_head("entropy", entropies),
-        **divergence_by_head("kl", divergence),
-        "clip_share": surrogate.is_clipped.sum() / relevant.sum(),
-        "explained_variance": explained_variance(
-            batch.valid_only(own.detach()), batch.valid_only(fixed.estimate.returns)
-        ),
-        **off_policyness(batch.valid_only(joint - batch.log_prob_behaviour)),
-        **ratio_shares(batch.valid_only(fixed.log_weights), {"rho_bar": config.rho_bar}),
-        **behaviour_divergence(log_prob.heads, batch),
-        **batch_metrics(batch),
-        **advantage_metrics(batch.valid_only(fixed.advantages)),
-        **commit_metrics(output, batch),
-    }
-    errors = fixed.estimate.returns - own.detach()
-    return Loss(total, {name: value.detach() for name, value in metrics.items()}, errors)
+        divergence = fixed.forward.distribution.kl(forward.distribution, batch.actions)
+    return forward.loss(
+        -heads.equal_noise_sum(batch.weighted(surrogate.objective), forward.relevant),
+        fixed.advantages,
+        fixed.estimate.returns,
+        entropy_bonus=config.entropy_bonus,
+        cloning_weight=config.cloning_weight,
+        metrics={
+            **divergence_by_head("kl", divergence),
+            "clip_share": surrogate.is_clipped.sum() / forward.relevant.sum(),
+            **ratio_shares(batch.valid_only(fixed.forward.log_ratios), {"rho_bar": config.rho_bar}),
+        },
+    )
 
 
 @torch.no_grad()
-def _reference_of(reference: PolicyNetwork, batch: SequenceBatch, config: TrainConfig) -> _Fixed:
-    output, values = reference.act_and_value(batch.steps, batch.with_finals)
-    distribution = batch.distribution(output, config.network.exploration)
-    log_prob = distribution.log_prob(batch.actions)
-    own, following = batch.successors(values)
-    estimate = behaviour_advantages(batch, own, following, config.lambda_)
-    log_weights = batch.to_time_major(log_prob.joint) - batch.log_prob_behaviour
-    weights = log_weights.clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT).exp().clamp(max=config.rho_bar)
-    return _Fixed(distribution, log_prob, estimate, weights * estimate.advantages, log_weights)
+def _reference_of(reference: PolicyNetwork, batch: SequenceBatch, config: TrainConfig) -> _Reference:
+    forward = ForwardPass.of(reference, batch, config.network.exploration)
+    estimate = behaviour_advantages(batch, forward.own, forward.following, config.lambda_)
+    weights = forward.log_ratios.clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT).exp().clamp(max=config.rho_bar)
+    return _Reference(forward, estimate, weights * estimate.advantages)
 
 
 def begin(task: LearningTask) -> PpoObjective:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import logging
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Mapping
-from typing import NamedTuple, TypeVar
+from collections.abc import Collection, Mapping
+from typing import NamedTuple
 
 from simic.contracts.actions import Head
 from simic.contracts.errors import DivergenceError, HopelessError
-from simic.contracts.settings.safety import AnomalyKind, SafetyConfig, Severity, StopCause, Trigger
+from simic.contracts.settings.safety import AnomalyKind, Severity, StopCause, Trigger
+from simic.contracts.settings.training import TrainConfig
 from simic.learning.safety import conservative, loss_trend
 from simic.learning.safety.anomalies import STEP_KL, Anomaly, AnomalyDetector
 from simic.learning.safety.breaker import Breakers
@@ -23,7 +24,6 @@ from simic.learning.safety.loss_trend import LOSSES, LossTrend, is_stale
 __all__ = ["GUARD_METRICS", "OUT_OF_MEMORY", "Guard", "Hopeless"]
 
 _LOG = logging.getLogger(__name__)
-T = TypeVar("T")
 
 ANOMALIES, CONSERVATIVE, HEALTHY, RECOVERIES = "anomalies", "conservative_mode", "conservative_healthy", "recoveries"
 OUT_OF_MEMORY = "out_of_memory_count"
@@ -31,6 +31,8 @@ OUT_OF_MEMORY = "out_of_memory_count"
 GUARD_METRICS = frozenset({ANOMALIES, CONSERVATIVE, HEALTHY, RECOVERIES, STEP_KL})
 """Metrics that the guard adds to the record of an update: the number of anomalies, whether the next update is
 conservative and how many healthy ones it has behind it, the divergences so far, and the KL of a measured update."""
+RECOVERED_SHARE = 0.5
+"""Factor on all learning rates after a divergence."""
 
 
 class Hopeless(NamedTuple):
@@ -44,21 +46,16 @@ class Hopeless(NamedTuple):
 class Guard:
     """Watches the updates of all learners of a training, in order."""
 
-    def __init__(
-        self,
-        config: SafetyConfig,
-        clip_norm: float,
-        batch_sequences: int,
-        breakers: Breakers | None = None,
-        recoveries: int = 0,
-    ) -> None:
-        """Begin; ``breakers`` outlive this attempt, and ``recoveries`` led to it."""
-        self._config, self._batch, self._recoveries = config, batch_sequences, recoveries
-        self.breakers = Breakers(config.breakers) if breakers is None else breakers
-        self._detector = AnomalyDetector(config.anomalies, clip_norm)
+    def __init__(self, config: TrainConfig, breakers: Breakers | None = None, recoveries: int = 0) -> None:
+        """Begin an attempt at a training; ``breakers`` outlive it."""
+        self._config, self._batch = config.safety, config.batch_sequences
+        self.recoveries = recoveries
+        """Divergences after which the training went on; each halves the learning rates."""
+        self.breakers = Breakers(self._config.breakers) if breakers is None else breakers
+        self._detector = AnomalyDetector(self._config.anomalies, config.clip_norm)
         self._trend, self._mode = LossTrend(), Mode()
         self._phase = ""
-        self._failures: deque[int] = deque(maxlen=config.conservative.error_updates)
+        self._failures: deque[int] = deque(maxlen=self._config.conservative.error_updates)
         self._counted = (self.breakers.failures, self.breakers.openings)
         self.anomalies: Counter[AnomalyKind] = Counter()
         """Updates with each kind of anomaly."""
@@ -74,6 +71,11 @@ class Guard:
         """Return what the next update may do."""
         return conservative.allowance(self._mode, self._config.conservative, self._batch)
 
+    @property
+    def lr_factor(self) -> float:
+        """Return the factor on all learning rates of the next update."""
+        return RECOVERED_SHARE**self.recoveries * self.allowance.lr_factor
+
     def largest_part(self, rows: int) -> int:
         """Return how many of the ``rows`` of an update are processed at once: in conservative mode half.
 
@@ -82,18 +84,10 @@ class Guard:
         """
         return min(rows, max(self.allowance.batch_sequences, -(-rows // 2))) if self._mode.is_on else rows
 
-    def assembled(self, compute: Callable[[], T]) -> T:
-        """Return the loss of an update; a batch that cannot be read is read again as long as the breaker lets it.
-
-        Raises:
-            CircuitOpenError: if it still cannot.
-        """
-        return self.breakers.sampling.call(compute)
-
     def require_stable(self) -> None:
         """Raise DivergenceError ahead of an update if the loss has risen for too many passes."""
         phase, recoveries, number = self._trend.place
-        if recoveries == self._recoveries and self._trend.rises >= self._config.anomalies.rising_passes:
+        if recoveries == self.recoveries and self._trend.rises >= self._config.anomalies.rising_passes:
             raise DivergenceError(
                 f"the loss of phase {phase} has risen {self._trend.rises} times in a row from pass to pass, up to pass "
                 f"{number - 1}; train.safety.anomalies.rising_passes allows fewer. Lower the learning rates"
@@ -128,7 +122,7 @@ class Guard:
         self, phase: str, number: int, metrics: Mapping[str, float], step_kl: float | None, *, has_pressure: bool
     ) -> dict[str, float]:
         """Watch an update that was made in pass ``number`` of a phase, and return its metrics with the guard's own."""
-        known = {**metrics, RECOVERIES: float(self._recoveries)}
+        known = {**metrics, RECOVERIES: float(self.recoveries)}
         if step_kl is not None:
             known[STEP_KL] = step_kl
         anomalies = self._watch(phase, number, known, has_step_kl=step_kl is not None)

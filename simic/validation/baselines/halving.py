@@ -50,10 +50,11 @@ class Rung(NamedTuple):
 
 
 class Scores:
-    """Known differences to never growing, [hosts, 2] per (candidate, family): of returns, and of returns on test data.
+    """What is known of candidates so far: how much better each did than never growing, host by host, in points.
 
-    A return on test data has the final test accuracy in place of the validation accuracy, so a choice by returns does
-    not inflate it.
+    float64 [hosts, 2] per (candidate, family), in the order of the draw: differences of returns, and of returns on test
+    data. The latter have the final test accuracy in place of the validation accuracy, so a choice by returns does not
+    inflate them.
     """
 
     def __init__(self, values: Mapping[tuple[int, int], Differences] | None = None) -> None:

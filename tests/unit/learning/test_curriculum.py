@@ -23,7 +23,7 @@ from simic.contracts.settings.continual import CurriculumConfig, CurriculumState
 from simic.contracts.settings.network import NetworkConfig
 from simic.contracts.settings.training import TrainConfig
 from simic.hosts.plugins import blueprint_names
-from simic.learning.continual.curriculum import Curriculum, decided, passed_over, record_episode
+from simic.learning.continual.curriculum import Curriculum, decide_stage, record_episode, skip_stage
 from simic.learning.training_run import TrainingRun, WarmStart
 from simic.replay.dataset import GraphDataset
 from simic.runtime.seeds import generator
@@ -52,7 +52,7 @@ def after(state: CurriculumState, successes: int, failures: int, config: Curricu
     """The state after one pass."""
     for is_success in [True] * successes + [False] * failures:
         state = record_episode(state, is_success=is_success)
-    return decided(state, config)
+    return decide_stage(state, config)
 
 
 def outcomes(state: CurriculumState) -> list[tuple[int, str]]:
@@ -98,7 +98,7 @@ def test_d20_a_simulated_run_reaches_the_last_stage() -> None:
             skill = min(0.95, 0.2 + seen / 4000)
             state = record_episode(state, is_success=bool(draw.random() < skill * (1.0 - 0.4 * limit * draw.random())))
             seen += 1
-        state = decided(state, CONFIG)
+        state = decide_stage(state, CONFIG)
         assert seen < 20_000
     assert [stage for stage, outcome in outcomes(state) if outcome == "passed"][-1] == 2
     assert {stage for stage, _ in outcomes(state)} >= {0, 1, 2}
@@ -176,7 +176,7 @@ def test_a_pass_draws_what_its_stage_allows() -> None:
     assert curriculum.allowed(np.array([3])).tolist() == [3] and curriculum.state.stage == 3
     with pytest.raises(ContractError, match="does not say how hard the hosts of 1 of 5 episodes are"):
         curriculum.allowed(np.arange(5))
-    assert outcomes(passed_over(CurriculumState(), CONFIG)) == [(0, "empty")]
+    assert outcomes(skip_stage(CurriculumState(), CONFIG)) == [(0, "empty")]
 
 
 @pytest.mark.parametrize(("bound", "successes"), [(0.85, 0.0), (1.0, 1.0), (1.15, 2.0), (1.25, 3.0)])

@@ -34,7 +34,7 @@ from simic.hosts.plugins import blueprint_names
 from simic.learning import distillation, training_run
 from simic.learning.counted_passes import CountedPasses
 from simic.learning.distillation import BranchedDecisions, branched_decisions, have_trained, regrets
-from simic.learning.phases import Record
+from simic.learning.phases import Record, round_rows
 from simic.learning.training_run import TrainingRun, WarmStart
 from simic.replay.dataset import GraphDataset
 from simic.runtime.seeds import derive
@@ -157,9 +157,9 @@ def test_few_held_out_hosts_neither_teach_nor_measure(tmp_path: Path, branched: 
     few, all_of_it = branched_decisions(small), branched_decisions(branched)
     assert few is not None and all_of_it is not None
     assert len(_hosts(small, few.held_out.rows)) == 6
-    assert few.measured is None
+    assert few.held_out_if_enough is None
     assert len(_hosts(small, few.learned.rows)) == 34
-    assert all_of_it.measured is all_of_it.held_out
+    assert all_of_it.held_out_if_enough is all_of_it.held_out
     assert not _hosts(small, few.learned.rows) & _hosts(branched, all_of_it.held_out.rows)
     final = finish(small, CONFIG.model_copy(update={"distil_passes": 2})).final_metrics
     assert "expected_regret" in final
@@ -172,7 +172,7 @@ def test_held_out_hosts_teach_if_there_are_no_others(tmp_path: Path) -> None:
     assert split is not None
     assert _hosts(store, split.learned.rows) == {4, 13, 14}
     assert not len(split.held_out.rows)
-    assert split.measured is None
+    assert split.held_out_if_enough is None
 
 
 def test_v_trace_on_top_leaves_out_episodes_of_held_out_hosts(tmp_path: Path) -> None:
@@ -187,8 +187,8 @@ def test_v_trace_on_top_leaves_out_episodes_of_held_out_hosts(tmp_path: Path) ->
     keys = store.sequences.host_keys[store.ordinary]
     assert set(keys.tolist()) == set(KEYS)
     assert set(keys[counts[store.ordinary] == 0].tolist()) == held_out
-    training._plan(1, 0)
-    planned = {int(store.sequences.host_keys[row]) for rows in training._passes.plan for row in rows}
+    rounds = round_rows(store, training._ordinary, training._passes.sampler, 1, CONFIG.replay_ratio, 0)
+    planned = {int(store.sequences.host_keys[row]) for rows in rounds for row in rows}
     assert planned.isdisjoint(held_out), "of a round too"
 
 

@@ -272,7 +272,7 @@ def test_simic_002_the_fisher_goes_with_the_policy_and_is_consolidated(
     assert first.held is None
     training = begun(store, config, mindful)
     start = load_policy(Path(mindful.path)).network
-    anchor = training._held
+    anchor = training._lineage.anchor
     assert anchor is not None
     for name, value in deciding_parameters(start).items():
         assert torch.equal(anchor.weights[name], value) and torch.equal(anchor.fisher[name], first.fisher[name])
@@ -292,7 +292,7 @@ def test_rounds_of_a_run_are_held_to_the_policy_that_it_started_from(
     root: Path, store: GraphDataset, mindful: TrainingReport, log: SnapshotManifest
 ) -> None:
     second = trained_after(root, log, HELD, mindful)
-    anchor = begun(store, HELD, second, is_continuation=True)._held
+    anchor = begun(store, HELD, second, is_continuation=True)._lineage.anchor
     assert anchor is not None
     for name, value in deciding_parameters(load_policy(Path(mindful.path)).network).items():
         assert torch.equal(anchor.weights[name], value)
@@ -311,7 +311,7 @@ def test_a_policy_without_a_memory_gets_one_from_the_data_at_hand(
 ) -> None:
     assert not (Path(forgetful.path) / "ewc.safetensors").exists()
     with caplog.at_level(logging.INFO, logger="simic"):
-        anchor = begun(store, HELD, forgetful)._held
+        anchor = begun(store, HELD, forgetful)._lineage.anchor
     assert "has no Fisher information of its own training; it is measured on 24 states" in caplog.text
     assert anchor is not None and sum(float(value.sum()) for value in anchor.fisher.values()) > 0.0
     with pytest.raises(ContractError, match=r"ewc\.safetensors is missing: expected it of a round"):

@@ -23,12 +23,15 @@ from simic.contracts.settings.training import TrainConfig
 from simic.controllers import heads
 from simic.controllers.network import NetworkShape, PolicyNetwork
 from simic.hosts.plugins import blueprint_names
-from simic.learning.losses import Loss, VTraceLossConfig, cloning_loss, explained_variance, value_fit_loss, vtrace_loss
+from simic.learning.losses import Loss, cloning_loss, explained_variance, value_fit_loss
+from simic.learning.objectives.vtrace import vtrace_loss
 from simic.numerics.vtrace import vtrace
 from simic.replay.batch import SequenceBatch
 from simic.replay.dataset import GraphDataset
 
-TARGETS = VTraceLossConfig.of(TrainConfig(entropy_bonus=0.01), advantage_scale=5.0)
+CONFIG = TrainConfig(entropy_bonus=0.01)
+SCALE = 5.0
+"""Of advantages, points."""
 
 
 @pytest.fixture(scope="module")
@@ -74,14 +77,14 @@ def test_m8_an_update_copies_no_features_and_no_states(store: GraphDataset, netw
     assert {name: seen.counts[name] for name in ("clone", "copy_")} == {"clone": 0, "copy_": 0}
     assert batch.steps.layer_x.data_ptr() == batch.with_finals.layer_x.data_ptr()
     with _Operations() as seen:
-        vtrace_loss(network, batch, TARGETS)
+        vtrace_loss(network, batch, CONFIG, SCALE)
     assert seen.counts["clone"] == 0
 
 
 LOSSES: list[Callable[[PolicyNetwork, SequenceBatch], Loss]] = [
     lambda network, batch: cloning_loss(network, batch, 0.02),
     value_fit_loss,
-    lambda network, batch: vtrace_loss(network, batch, TARGETS),
+    lambda network, batch: vtrace_loss(network, batch, CONFIG, SCALE),
 ]
 
 
@@ -101,8 +104,8 @@ def test_d5_h3_sequences_neither_leak_nor_count_their_padding(
     """A batch's loss is the mean over steps of what its sequences give alone, however much padding stands between."""
     lengths = store.sequences.lengths
     ids = np.array([int(lengths.argmin()), int(lengths.argmax()), int(np.argsort(lengths)[1])])
-    whole = vtrace_loss(network, store.batch(ids), TARGETS).metrics[name]
-    alone = [vtrace_loss(network, store.batch(ids[i : i + 1]), TARGETS).metrics[name] for i in range(3)]
+    whole = vtrace_loss(network, store.batch(ids), CONFIG, SCALE).metrics[name]
+    alone = [vtrace_loss(network, store.batch(ids[i : i + 1]), CONFIG, SCALE).metrics[name] for i in range(3)]
     expected = sum(float(x) * int(lengths[i]) for x, i in zip(alone, ids, strict=True)) / int(lengths[ids].sum())
     assert float(whole) == pytest.approx(expected, rel=1e-4, abs=1e-5)
 
@@ -112,7 +115,7 @@ def test_the_policy_loss_brings_every_head_to_equal_noise(store: GraphDataset, n
     batch = store.batch(np.arange(12))
     with torch.no_grad():
         output, ptr = network.act(batch.steps), batch.steps.slot_ptr
-        distribution = heads.ActionDistribution(output, ptr, batch.masks, TARGETS.exploration)
+        distribution = heads.ActionDistribution(output, ptr, batch.masks, CONFIG.network.exploration)
         log_prob = distribution.log_prob(batch.actions)
         own, following = batch.successors(network.value(batch.with_finals))
         advantages = vtrace(
@@ -128,18 +131,18 @@ def test_the_policy_loss_brings_every_head_to_equal_noise(store: GraphDataset, n
     for index, head in enumerate(HEADS):
         rows = [row for row in range(steps) if head in RELEVANT_HEADS[OPS[int(batch.actions[row, 0])]]]
         products = [
-            float(advantages[batch.time[row], batch.sequence[row]]) / 5.0 * float(log_prob.heads[row, index])
+            float(advantages[batch.time[row], batch.sequence[row]]) / SCALE * float(log_prob.heads[row, index])
             for row in rows
         ]
         expected -= sum(products) / (steps * max(1, len(rows))) ** 0.5
-    found = vtrace_loss(network, batch, TARGETS).metrics["policy_loss"]
+    found = vtrace_loss(network, batch, CONFIG, SCALE).metrics["policy_loss"]
     assert float(found) == pytest.approx(expected, rel=1e-4)
 
 
 def test_d8_each_group_learns_from_its_own_loss_alone(store: GraphDataset, network: PolicyNetwork) -> None:
     """The policy's gradient does not reach the value's parameters, nor the other way round."""
     batch = store.batch(np.arange(6))
-    together = gradients(network, vtrace_loss(network, batch, TARGETS).total)
+    together = gradients(network, vtrace_loss(network, batch, CONFIG, SCALE).total)
     cloned = gradients(network, cloning_loss(network, batch, 0.02).total)
     fitted = gradients(network, value_fit_loss(network, batch).total)
     for name in together:
@@ -149,8 +152,8 @@ def test_d8_each_group_learns_from_its_own_loss_alone(store: GraphDataset, netwo
 
 
 def test_the_total_is_the_weighted_sum_of_its_parts(store: GraphDataset, network: PolicyNetwork) -> None:
-    weights = TARGETS._replace(entropy_bonus=0.3, cloning_weight=0.7)
-    total, metrics, _ = vtrace_loss(network, store.batch(np.arange(12)), weights)
+    weighted = CONFIG.model_copy(update={"entropy_bonus": 0.3, "cloning_weight": 0.7})
+    total, metrics, _ = vtrace_loss(network, store.batch(np.arange(12)), weighted, SCALE)
     found = metrics["policy_loss"] + metrics["value_loss"] - 0.3 * metrics["entropy"] + 0.7 * metrics["cloning_loss"]
     torch.testing.assert_close(total.detach(), found)
     entropies = sum(metrics[f"entropy_{head.value}"] for head in HEADS)
@@ -166,7 +169,7 @@ def test_h4_the_advantage_reads_each_steps_own_successor(store: GraphDataset, ne
         output = network.act(batch.steps)
         joint = heads.ActionDistribution(output, batch.steps.slot_ptr, batch.masks, 0.02).log_prob(batch.actions).joint
     on_policy = SequenceBatch(**{**batch.__dict__, "log_prob_behaviour": batch.to_time_major(joint)})
-    metrics = vtrace_loss(network, on_policy, TARGETS._replace(lambda_=0.0)).metrics
+    metrics = vtrace_loss(network, on_policy, CONFIG.model_copy(update={"lambda_": 0.0}), SCALE).metrics
     count, total, row = len(batch.actions), 0.0, 0
     for place, length in enumerate(batch.valid.sum(0).tolist()):
         for step in range(length):
@@ -187,10 +190,10 @@ def test_h6_heads_that_never_mattered_get_no_gradient(store: GraphDataset, netwo
     calm = torch.where((batch.actions[:, :1] == OP_INDEX[Op.WAIT]).expand_as(batch.actions), batch.actions, -1)
     calm[:, 0] = OP_INDEX[Op.WAIT]
     changed = SequenceBatch(**{**batch.__dict__, "actions": calm})
-    found = gradients(network, vtrace_loss(network, changed, TARGETS).total)
+    found = gradients(network, vtrace_loss(network, changed, CONFIG, SCALE).total)
     assert not any(found[name].any() for name in found if name.startswith("slot_head"))
     assert found["op_head.2.weight"].any()
-    metrics = vtrace_loss(network, changed, TARGETS).metrics
+    metrics = vtrace_loss(network, changed, CONFIG, SCALE).metrics
     assert [float(metrics[f"entropy_{head.value}"]) for head in HEADS[1:]] == [0.0] * 6
 
 
@@ -200,36 +203,38 @@ def test_h6_a_head_that_never_mattered_changes_no_divergence(store: GraphDataset
     calm = torch.full_like(batch.actions, -1)
     calm[:, 0] = OP_INDEX[Op.WAIT]
     waiting = SequenceBatch(**{**batch.__dict__, "actions": calm})
-    before = vtrace_loss(network, waiting, TARGETS).metrics["behaviour_kl"]
+    before = vtrace_loss(network, waiting, CONFIG, SCALE).metrics["behaviour_kl"]
     with torch.no_grad():
         for name, parameter in network.named_parameters():
             if name.startswith("slot_head"):
                 parameter.add_(torch.randn(parameter.shape, generator=torch.Generator().manual_seed(0)))
     assert float(before) > 0
-    assert torch.equal(vtrace_loss(network, waiting, TARGETS).metrics["behaviour_kl"], before)
+    assert torch.equal(vtrace_loss(network, waiting, CONFIG, SCALE).metrics["behaviour_kl"], before)
 
 
-def test_d7_a_bound_of_zero_reaches_the_loss() -> None:
+def test_d7_a_bound_of_zero_reaches_the_loss(store: GraphDataset, network: PolicyNetwork) -> None:
+    """Then no step has an advantage, and every value is its own target."""
     zeros = dict.fromkeys(("rho_bar", "c_bar", "pg_rho_bar", "lambda_"), 0.0)
-    bounds = VTraceLossConfig.of(TrainConfig(**zeros), advantage_scale=5.0)
-    assert {name: getattr(bounds, name) for name in zeros} == zeros
+    metrics = vtrace_loss(network, store.batch(np.arange(12)), TrainConfig(**zeros), SCALE).metrics
+    assert [float(metrics[name]) for name in ("advantage_mean", "advantage_sd", "value_loss")] == [0.0, 0.0, 0.0]
 
 
 def test_the_policy_gradient_has_a_bound_of_its_own(store: GraphDataset, network: PolicyNetwork) -> None:
     """It scales the policy's part of the loss where it holds, and changes no target of the value."""
     batch = store.batch(np.arange(12))
     rare = SequenceBatch(**{**batch.__dict__, "log_prob_behaviour": batch.log_prob_behaviour - 10.0 * batch.valid})
-    plain, twice = (vtrace_loss(network, rare, TARGETS._replace(pg_rho_bar=bound)).metrics for bound in (1.0, 2.0))
+    configs = (CONFIG.model_copy(update={"pg_rho_bar": bound}) for bound in (1.0, 2.0))
+    plain, twice = (vtrace_loss(network, rare, config, SCALE).metrics for config in configs)
     assert torch.equal(plain["value_loss"], twice["value_loss"])
     torch.testing.assert_close(twice["policy_loss"], 2.0 * plain["policy_loss"])
 
 
 def test_h1_a_collapsed_head_shows_in_its_own_entropy(store: GraphDataset, network: PolicyNetwork) -> None:
     batch = store.batch(np.arange(12))
-    before = vtrace_loss(network, batch, TARGETS).metrics
+    before = vtrace_loss(network, batch, CONFIG, SCALE).metrics
     with torch.no_grad():
         network.op_head[2].bias[OP_INDEX[Op.WAIT]] = 50.0
-    after = vtrace_loss(network, batch, TARGETS).metrics
+    after = vtrace_loss(network, batch, CONFIG, SCALE).metrics
     assert {f"entropy_{head.value}" for head in HEADS} <= set(after)
     assert 3 * float(after["entropy_op"]) < float(before["entropy_op"])
     assert torch.equal(after["entropy_slot"], before["entropy_slot"])
@@ -237,7 +242,7 @@ def test_h1_a_collapsed_head_shows_in_its_own_entropy(store: GraphDataset, netwo
 
 def test_h1_entropies_are_per_head_and_those_of_a_uniform_policy(store: GraphDataset, network: PolicyNetwork) -> None:
     """An untrained policy is uniform over what is available: entropy is ln of the count."""
-    metrics = vtrace_loss(network, store.batch(np.arange(12)), TARGETS).metrics
+    metrics = vtrace_loss(network, store.batch(np.arange(12)), CONFIG, SCALE).metrics
     assert float(metrics["entropy_blueprint"]) == pytest.approx(np.log(len(BLUEPRINTS)), abs=0.02)
     assert float(metrics["entropy_tempo"]) == pytest.approx(np.log(3), abs=0.02)
     assert float(metrics["entropy_alpha_speed"]) == pytest.approx(np.log(4), abs=0.02)
@@ -256,10 +261,10 @@ def test_l1_a_saturated_policy_still_learns(store: GraphDataset, network: Policy
 def test_l15_points_or_any_other_unit_give_the_same_gradient(store: GraphDataset, network: PolicyNetwork) -> None:
     """One fixed scale: rewards, value scale and advantage scale times 8 change nothing."""
     batch = store.batch(np.arange(6))
-    plain = gradients(network, vtrace_loss(network, batch, TARGETS).total)
+    plain = gradients(network, vtrace_loss(network, batch, CONFIG, SCALE).total)
     network.set_value_scale(80.0, 64.0)
     scaled = SequenceBatch(**{**batch.__dict__, "rewards": batch.rewards * 8, "returns": batch.returns * 8})
-    found = gradients(network, vtrace_loss(network, scaled, TARGETS._replace(advantage_scale=40.0)).total)
+    found = gradients(network, vtrace_loss(network, scaled, CONFIG, 8 * SCALE).total)
     for name, gradient in plain.items():
         torch.testing.assert_close(found[name], gradient, rtol=1e-4, atol=1e-6)
 
@@ -276,7 +281,8 @@ def test_cloning_a_perfect_copy_costs_the_behaviours_entropy(tmp_path: Path) -> 
     batch = store.batch(np.arange(60))
     result = cloning_loss(network, batch, exploration=0.0)
     assert float(result.metrics["cloning_gap"]) == pytest.approx(0.0, abs=1e-5)
-    ratios = vtrace_loss(network, batch, TARGETS._replace(exploration=0.0)).metrics
+    certain = CONFIG.model_copy(update={"network": NetworkConfig(exploration=0.0)})
+    ratios = vtrace_loss(network, batch, certain, SCALE).metrics
     assert float(ratios["mean_ratio"]) == pytest.approx(1.0, abs=1e-5)
     assert float(ratios["effective_sample_share"]) == pytest.approx(1.0, abs=1e-5)
 
@@ -284,7 +290,7 @@ def test_cloning_a_perfect_copy_costs_the_behaviours_entropy(tmp_path: Path) -> 
 def test_simic001_far_off_policy_is_finite_and_counted(store: GraphDataset, network: PolicyNetwork) -> None:
     batch = store.batch(np.arange(6))
     far = SequenceBatch(**{**batch.__dict__, "log_prob_behaviour": batch.log_prob_behaviour - 50.0 * batch.valid})
-    result = vtrace_loss(network, far, TARGETS)
+    result = vtrace_loss(network, far, CONFIG, SCALE)
     assert torch.isfinite(result.total)
     assert all(torch.isfinite(value) for value in result.metrics.values())
     assert float(result.metrics["clamp_count"]) == float(batch.valid.sum())

@@ -75,7 +75,8 @@ def test_one_large_ratio_is_as_large_in_parts_as_in_the_whole_batch(most: int) -
 
 
 def test_in_conservative_mode_an_update_processes_half_of_its_rows_at_once_until_the_mode_ends() -> None:
-    guard = Guard(SafetyConfig(conservative=ConservativeConfig(healthy_updates=1)), clip_norm=0.5, batch_sequences=32)
+    safety = SafetyConfig(conservative=ConservativeConfig(healthy_updates=1))
+    guard = Guard(TrainConfig(safety=safety, batch_sequences=32))
     weights, seen = torch.nn.Linear(1, 1), list[slice]()
 
     class Line(torch.nn.Module):
@@ -169,7 +170,7 @@ def test_a_distillation_in_parts_also_clones_the_steps_that_follow(tmp_path: Pat
     store = GraphDataset.load(tmp_path / "s", blueprints=blueprint_names())
     split = branched_decisions(store)
     assert split is not None
-    decisions = split.learned._replace(following=split.learned.rows[:3], followed=np.arange(3))
+    decisions = split.learned._replace(following=split.learned.rows[:3], predecessor=np.arange(3))
     split = split._replace(learned=decisions)
     for most in (None, 5):
         config = changed(start="distil", distil_passes=1, micro_batch_sequences=most)

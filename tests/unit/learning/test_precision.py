@@ -20,7 +20,8 @@ from simic.hosts.plugins import blueprint_names
 from simic.learning.distillation import branched_decisions, distillation
 from simic.learning.history import History, Resumed
 from simic.learning.learner import Learner
-from simic.learning.losses import Loss, VTraceLossConfig, vtrace_loss
+from simic.learning.losses import Loss
+from simic.learning.objectives.vtrace import vtrace_loss
 from simic.learning.phases import fresh_network
 from simic.learning.precision import LEAST_SCALE
 from simic.learning.rates import LrSchedule
@@ -90,7 +91,7 @@ def test_low_bfloat16_rounds_the_network_and_nothing_of_the_loss(
     store: GraphDataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """LOW-1..7, precision: linear layers run in bfloat16; logits, values, log-probabilities and targets are float32."""
-    one, bounds, batch = learner(store, "bfloat16"), VTraceLossConfig.of(CONFIG, 1.0), store.batch(store.ordinary[:8])
+    one, batch = learner(store, "bfloat16"), store.batch(store.ordinary[:8])
     layers, results = list[torch.dtype](), list[torch.dtype]()
     for module in one.network.modules():
         if isinstance(module, torch.nn.Linear):
@@ -105,7 +106,7 @@ def test_low_bfloat16_rounds_the_network_and_nothing_of_the_loss(
     monkeypatch.setattr(one.network, "act_and_value", act_and_value)
 
     def loss_of(_: slice) -> Loss:
-        loss = vtrace_loss(one.network, batch, bounds)
+        loss = vtrace_loss(one.network, batch, CONFIG, 1.0)
         assert loss.total.dtype == torch.float32
         assert loss.errors is not None
         results.extend([loss.errors.dtype, *(value.dtype for value in loss.metrics.values())])

@@ -17,9 +17,10 @@ from simic.contracts.settings.training import ReplayConfig, TrainConfig
 from simic.controllers.network import PolicyNetwork
 from simic.hosts.plugins import blueprint_names
 from simic.learning.history import History
-from simic.learning.losses import Loss, VTraceLossConfig, vtrace_loss
+from simic.learning.losses import Loss
 from simic.learning.objectives.awr import awr_loss
 from simic.learning.objectives.ppo import ppo_loss
+from simic.learning.objectives.vtrace import vtrace_loss
 from simic.learning.phases import fresh_network
 from simic.learning.prioritised_passes import PrioritisedPasses
 from simic.learning.safety.guard import Guard
@@ -63,7 +64,7 @@ def test_only_sequences_of_the_pass_are_drawn() -> None:
 
 
 def test_in_conservative_mode_priorities_decide_nothing_and_they_are_still_there_afterwards() -> None:
-    guard = Guard(SafetyConfig(conservative=ConservativeConfig(healthy_updates=1)), clip_norm=0.5, batch_sequences=8)
+    guard = Guard(TrainConfig(safety=SafetyConfig(conservative=ConservativeConfig(healthy_updates=1))))
     history = History(guard=guard)
     config = ReplayConfig(alpha=1.0)
     count = counts(max_passes=100)
@@ -125,7 +126,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> GraphDataset:
 
 
 LOSSES: dict[str, Callable[[PolicyNetwork, SequenceBatch], Loss]] = {
-    "vtrace": lambda network, batch: vtrace_loss(network, batch, VTraceLossConfig.of(CONFIG, 2.0)),
+    "vtrace": lambda network, batch: vtrace_loss(network, batch, CONFIG, 2.0),
     "ppo": lambda network, batch: ppo_loss(network, network, batch, CONFIG, 2.0),
     "awr": lambda network, batch: awr_loss(network, batch, CONFIG, 2.0),
 }

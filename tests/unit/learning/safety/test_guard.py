@@ -18,7 +18,7 @@ from simic.contracts.settings.safety import (
     SafetyConfig,
     Trigger,
 )
-from simic.learning.history import History
+from simic.contracts.settings.training import TrainConfig
 from simic.learning.safety.breaker import Breakers
 from simic.learning.safety.guard import GUARD_METRICS, Guard
 
@@ -34,7 +34,8 @@ CONFIG = SafetyConfig(
 
 def guard(*, triggers: tuple[Trigger, ...] = tuple(Trigger), breakers: Breakers | None = None, **more: Any) -> Guard:
     conservative = CONFIG.conservative.model_copy(update={"triggers": triggers})
-    return Guard(CONFIG.model_copy(update={"conservative": conservative}), 0.5, 32, breakers, **more)
+    safety = CONFIG.model_copy(update={"conservative": conservative})
+    return Guard(TrainConfig(safety=safety, clip_norm=0.5, batch_sequences=32), breakers, **more)
 
 
 def see(
@@ -83,12 +84,10 @@ def test_d13_a_breaker_that_has_closed_again_still_made_training_conservative() 
 
 
 def test_d15_the_mode_changes_rates_only_by_the_factor_that_the_controller_applies() -> None:
-    history = History(recoveries=1, guard=guard())
-    assert history.lr_factor == 0.5
-    assert history.is_prioritised
-    assert history.guard is not None
-    cause(history.guard, Trigger.OUT_OF_MEMORY)
-    assert (history.lr_factor, history.is_prioritised) == (0.25, False)
+    one = guard(recoveries=1)
+    assert (one.lr_factor, one.allowance.is_prioritised) == (0.5, True)
+    cause(one, Trigger.OUT_OF_MEMORY)
+    assert (one.lr_factor, one.allowance.is_prioritised) == (0.25, False)
 
 
 def test_an_update_that_was_made_in_smaller_parts_for_want_of_memory_makes_training_conservative() -> None:

@@ -131,7 +131,7 @@ def guard_of(updates: int | None) -> Guard:
         hopeless=HopelessConfig(collapsed_updates=updates),
         anomalies={"grace_updates": 0, "escalate_after": 2},  # type: ignore[arg-type]
     )
-    return Guard(safety, 1.0, 16)
+    return Guard(TrainConfig(safety=safety, clip_norm=1.0, batch_sequences=16))
 
 
 def test_low_a_policy_that_stays_collapsed_is_hopeless() -> None:
