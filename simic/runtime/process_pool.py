@@ -16,6 +16,7 @@ from multiprocessing.context import BaseContext
 from typing import TypeVar
 
 from simic.contracts.errors import ConfigError, TransientError
+from simic.runtime.freed_memory import keep_freed_memory
 
 __all__ = ["THREAD_VARIABLES", "run_apart", "run_jobs", "worker_count"]
 
@@ -144,6 +145,7 @@ def _begin(lifeline: Connection, environment: Mapping[str, str]) -> None:
     """
     os.environ.clear()
     os.environ.update(environment)
+    keep_freed_memory()
     if "numpy.random" in sys.modules:  # forks of one server would draw the same numbers
         sys.modules["numpy.random"].seed()
     signal.signal(signal.SIGINT, signal.SIG_IGN)

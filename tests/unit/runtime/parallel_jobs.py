@@ -62,6 +62,18 @@ def threads_of_torch(_job: int) -> int:
     return torch.get_num_threads()
 
 
+def resident_after_freeing(size: int) -> int:
+    """Return by how many bytes this process is larger after it used and freed a block of ``size`` bytes."""
+
+    def resident() -> int:
+        return int(Path("/proc/self/statm").read_text("ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    before = resident()
+    block = bytearray(b"x") * size
+    del block
+    return resident() - before
+
+
 def leave_pid_and_sleep(directory: str) -> None:
     Path(directory, str(os.getpid())).touch()
     time.sleep(120)

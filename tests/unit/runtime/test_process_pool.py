@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import platform
 import subprocess
 import sys
 import time
@@ -47,6 +48,18 @@ def test_workers_have_one_thread_each_and_the_parent_is_left_alone(
     assert os.getpid() not in {view["pid"] for view in seen}
     assert os.environ["OMP_NUM_THREADS"] == "7"
     assert "MKL_NUM_THREADS" not in os.environ
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="no glibc, whose memory is kept")
+def test_workers_keep_freed_memory_unless_the_user_tunes_malloc(
+    jobs: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    size = 100 * 2**20
+    for name in ("MALLOC_MMAP_MAX_", "MALLOC_TRIM_THRESHOLD_", "GLIBC_TUNABLES"):
+        monkeypatch.delenv(name, raising=False)
+    assert min(run_jobs(jobs.resident_after_freeing, [size, size], 2)) > 0.9 * size
+    monkeypatch.setenv("MALLOC_TRIM_THRESHOLD_", "131072")
+    assert max(run_jobs(jobs.resident_after_freeing, [size, size], 2)) < 0.1 * size
 
 
 def test_workers_have_the_environment_that_the_parent_has_now(
