@@ -16,6 +16,7 @@ from simic.api.wire import encode
 from simic.app.names.blueprint_vocabulary import vocabulary
 from simic.bus.factory import BusSpec, open_bus
 from simic.bus.protocol import Line
+from simic.bus.spool.place import refuse_topic_folder
 from simic.contracts.errors import ConfigError, ContractError
 from simic.contracts.field_report import FieldReport
 from simic.contracts.names import FIELD_REPORTS
@@ -57,7 +58,7 @@ class FieldReportWriter:
 
         Raises:
             ConfigError: if home and spool are both given, the home does not exist or cannot be written, the spool is
-                a home or a file, or a blueprint has a name that no report may have.
+                a home, a file or in the folder of a topic, or a blueprint has a name that no report may have.
         """
         if home is not None and spool is not None:
             raise ConfigError("give home or spool, not both: reports are published in one place")
@@ -145,4 +146,5 @@ def _spool(folder: str | os.PathLike[str]) -> Path:
         raise ConfigError(f"spool: {path} is a home; give simic.Home({str(path)!r}), or the spool in it, data/spool")
     if path.is_file():
         raise ConfigError(f"spool: expected a folder, found the file {path}")
+    refuse_topic_folder(path, "spool")
     return path

@@ -10,13 +10,12 @@ from simic.app.checks.health import damaged, healthy, unrecoverable
 from simic.bus.factory import URL_VARIABLE, BusSpec, bus_plugin, open_bus
 from simic.bus.protocol import Bus, DeadLetter, RemoteBus, TopicStatus
 from simic.contracts.errors import ConfigError, SimicError
-from simic.contracts.names import FIELD_REPORTS, POLICY_UPDATES
+from simic.contracts.names import FIELD_REPORTS, TOPICS
 from simic.contracts.results.lake import Check
 from simic.runtime.progress import Progress
 
-__all__ = ["TOPICS", "examine_bus", "forward", "list_dead_letters", "list_topics"]
+__all__ = ["examine_bus", "forward", "list_dead_letters", "list_topics"]
 
-TOPICS = (FIELD_REPORTS, POLICY_UPDATES)
 _RAW_CHARACTERS = 200
 
 

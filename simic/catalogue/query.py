@@ -7,14 +7,11 @@ renamed into place before every query, so queries never wait for a writer and ne
 from __future__ import annotations
 
 import itertools
-import math
 import os
 import re
 import shutil
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
-from datetime import UTC, datetime
-from decimal import Decimal
+from contextlib import closing, contextmanager, nullcontext
 from importlib.resources import files
 from pathlib import Path
 from typing import IO, Any, NamedTuple
@@ -23,6 +20,7 @@ import duckdb
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
+from simic.catalogue.plain_values import Reading, plain_value, reading_of
 from simic.catalogue.relations import PARTS, create_relations, readable_folders
 from simic.contracts.errors import ConfigError, IntegrityError, TransientError
 from simic.lake.duck import connect, sandbox
@@ -39,39 +37,17 @@ __all__ = [
     "create_views",
     "load_views",
     "open_catalogue",
-    "plain_value",
     "query",
     "stream",
     "write_parquet",
 ]
 
 
-def plain_value(value: Any) -> Any:
-    """Return a value for JSON: times in ISO 8601, values that JSON lacks (NaN too) as text.
-
-    A decimal is a float if that has all its digits, else text.
-    """
-    if value is None or isinstance(value, (bool, int, str)):
-        return value
-    if isinstance(value, float):
-        return value if math.isfinite(value) else str(value)
-    if isinstance(value, Decimal):
-        near = float(value)
-        return near if Decimal(repr(near)) == value else str(value)
-    if isinstance(value, datetime):
-        return (value if value.tzinfo is None else value.astimezone(UTC)).isoformat()
-    if isinstance(value, (bytes, bytearray, memoryview)):
-        return bytes(value).hex()
-    if isinstance(value, Mapping):
-        return {str(key): plain_value(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [plain_value(item) for item in value]
-    return str(value)
-
-
 _MEMORY_LIMIT_MB = 1024
 _BATCH_ROWS = 8192
 """Rows of a batch and of a row group, small enough that wide rows need little memory."""
+_CHANGED_BY_PARQUET = frozenset({"uhugeint", "time with time zone", "bit"})
+"""Types whose values DuckDB changes without an error when it writes Parquet: it wraps, drops the zone, gives bytes."""
 _BROKEN_RECEIPT = "Malformed JSON in file"
 _VIEWS_HINT = (
     "\n`SHOW TABLES` lists the views, `DESCRIBE episodes` the columns of one, and docs/schema.md their meaning."
@@ -188,7 +164,8 @@ def answer(
         sql: one SELECT.
         tmp: folder for temporary files.
         memory_mb: memory of DuckDB; it may spill eight times as much to ``tmp``.
-        parameters: values of the names that ``sql`` has after a dollar sign.
+        parameters: values of the names that ``sql`` has after a dollar sign; for Simic's own SQL, whose columns have
+            values that Python can hold.
         on_columns: receives the names of the columns before the first row.
 
     Raises:
@@ -198,12 +175,46 @@ def answer(
         TransientError: a file was removed during the query.
     """
     with _sandboxed(lake, catalogue, sql, tmp, memory_mb) as connection:
-        cursor = connection.execute(sql, parameters)
-        names = _unique([column[0] for column in cursor.description or []])
-        if on_columns is not None:
-            on_columns(names)
-        for row in _rows(cursor):
-            yield dict(zip(names, map(plain_value, row), strict=True))
+        if parameters:
+            names = _unique([column[0] for column in connection.execute(sql, parameters).description or []])
+            readings = [Reading(None, plain_value)] * len(names)
+        else:
+            bound = connection.sql(sql)  # binds without executing, so that errors of binding show the SQL as it is
+            names, readings = _unique(bound.columns), [reading_of(kind) for kind in bound.types]
+        with _without_place() if _has_cast(readings) else nullcontext():
+            if not parameters:
+                connection.execute(_cast(sql, readings))
+            if on_columns is not None:
+                on_columns(names)
+            for row in _rows(connection):
+                values = (reading.convert(value) for reading, value in zip(readings, row, strict=True))
+                yield dict(zip(names, values, strict=True))
+
+
+def _cast(sql: str, readings: Sequence[Reading]) -> str:
+    """Return ``sql`` with the casts of the readings; unchanged where there is none."""
+    if not _has_cast(readings):
+        return sql
+    names = [f"c{number}" for number in range(len(readings))]
+    columns = (
+        name if reading.cast is None else f"CAST({name} AS {reading.cast})"
+        for name, reading in zip(names, readings, strict=True)
+    )
+    text = sql.replace("'", "''")
+    return f"SELECT {', '.join(columns)} FROM query('{text}') AS answer({', '.join(names)})"  # noqa: S608
+
+
+def _has_cast(readings: Sequence[Reading]) -> bool:
+    return any(reading.cast is not None for reading in readings)
+
+
+@contextmanager
+def _without_place() -> Iterator[None]:
+    """Leave out where in the SQL an error is: DuckDB would show the casts there, and not what was asked."""
+    try:
+        yield
+    except duckdb.Error as error:
+        raise type(error)(str(error).partition("\n\nLINE ")[0]) from error
 
 
 def write_parquet(
@@ -214,13 +225,22 @@ def write_parquet(
     The arguments and errors are those of ``answer``; a column whose type Parquet lacks is a ConfigError.
     """
     with _sandboxed(lake, catalogue, sql, tmp, memory_mb) as connection:
-        reader = connection.sql(sql).to_arrow_reader(_BATCH_ROWS)
+        bound = connection.sql(sql)
+        for name, kind in zip(_unique(bound.columns), bound.types, strict=True):
+            if kind.id in _CHANGED_BY_PARQUET:
+                raise _no_place(name, str(kind))
+        reader = bound.to_arrow_reader(_BATCH_ROWS)
         schema = _parquet_schema(reader.schema)
         count = 0
         with pq.ParquetWriter(file, schema, compression="zstd") as writer:
             for batch in _batches(reader):
                 kept = batch if limit is None else batch.slice(0, limit - count)
-                writer.write_batch(pa.RecordBatch.from_arrays(kept.columns, schema=schema))
+                try:
+                    writer.write_batch(pa.RecordBatch.from_arrays(kept.columns, schema=schema))
+                except pa.ArrowInvalid as error:  # an infinite TIMESTAMP_S
+                    raise ConfigError(
+                        f"Parquet has no place for a value: {error}; cast its column, as in x::VARCHAR"
+                    ) from error
                 count += kept.num_rows
                 if count == limit:
                     break
@@ -242,10 +262,12 @@ def _parquet_schema(schema: pa.Schema) -> pa.Schema:
     names = _unique(schema.names)
     for name, field in zip(names, schema, strict=True):
         if pa.types.is_interval(field.type) or pa.types.is_union(field.type):
-            raise ConfigError(
-                f"column {name} has type {field.type}, which Parquet lacks; cast it, as in {name}::VARCHAR"
-            )
+            raise _no_place(name, field.type)
     return pa.schema([field.with_name(name) for name, field in zip(names, schema, strict=True)])
+
+
+def _no_place(name: str, kind: object) -> ConfigError:
+    return ConfigError(f"column {name} has type {kind}, which Parquet lacks; cast it, as in {name}::VARCHAR")
 
 
 @contextmanager

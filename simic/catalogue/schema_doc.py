@@ -37,7 +37,8 @@ one percentage point of validation accuracy. An epoch is one pass over the train
 _LANDED = """\
 ## Landed reports
 
-Parquet under `data/experience/<UTC day of landing>/`, or below the prefix of `lake.url`, one row per field report.
+Parquet under `data/experience/<UTC day of landing, of the first row>/`, or below the prefix of `lake.url`, one row per
+field report.
 Only parts that are live by `data/ledger/ingest.jsonl` count. Names of structs in the type column are sections below.
 """
 _SNAPSHOTS = """\

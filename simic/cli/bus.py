@@ -10,7 +10,7 @@ from simic.cli.console import EXIT_CODES, emit
 from simic.cli.options import AsJson, Overrides, ProfileName, open_container, whole_number
 from simic.cli.tables import rows_table
 from simic.contracts.errors import ConfigError
-from simic.contracts.names import FIELD_REPORTS
+from simic.contracts.names import FIELD_REPORTS, TOPICS
 from simic.runtime.home import HomeUse
 
 __all__ = ["add_to"]
@@ -82,7 +82,7 @@ def dead_letters(
     Reasons: malformed (no envelope), expired (older than its time to live), attempts (delivered too
     often without acknowledgement).
     """
-    from simic.app.bus_admin import TOPICS, list_dead_letters
+    from simic.app.bus_admin import list_dead_letters
 
     if topic not in TOPICS:
         raise ConfigError(f"unknown topic {topic!r}; topics: {', '.join(TOPICS)}")

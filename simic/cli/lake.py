@@ -39,10 +39,10 @@ def status(profile: ProfileName = "default", override: Overrides = None, as_json
 
 
 def compact(profile: ProfileName = "default", override: Overrides = None, as_json: AsJson = False) -> None:
-    """Merge neighbouring small parts; rows and their order do not change.
+    """Merge neighbouring small parts of a UTC month; rows and their order do not change.
 
-    Ingest compacts automatically once lake.compact_parts consecutive small parts have accumulated. A part is small if
-    it is below lake.small_mb.
+    Ingest compacts automatically once lake.compact_parts consecutive small parts have accumulated, or two of a month
+    that is over. A part is small if it is below lake.small_mb. With lake.max_age_days only parts of one day are merged.
     """
     _show(open_container(profile, overrides=override).maintenance.compact(), as_json)
 
@@ -67,7 +67,8 @@ def retain(
 ) -> None:
     """Delete the oldest reports of the lake, down to a limit of age or size; this cannot be undone.
 
-    Whole parts are dropped. Snapshots stay usable. A dropped report that is delivered again is recognised as a
+    Whole parts are dropped, so rows merged with younger ones stay up to a month longer, unless lake.max_age_days was
+    set when they were merged. Snapshots stay usable. A dropped report that is delivered again is recognised as a
     duplicate for lake.remember_days (365) days.
 
     Example: [bold]simic lake retain --max-age-days 90 --max-bytes 50000000000[/bold]

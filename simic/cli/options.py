@@ -294,6 +294,9 @@ def open_container(
     from simic.app.container import Container
 
     if spool is not None:
+        from simic.bus.spool.place import refuse_topic_folder
+
+        refuse_topic_folder(spool, "--spool")
         _create(spool)
     return Container(resolve_home(), config, seed, progress=show_progress(), spool=spool, use=use)
 

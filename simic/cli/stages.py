@@ -106,11 +106,6 @@ def ingest(
 
     if spool is not None and not spool.is_dir():
         raise ConfigError(f"--spool: expected an existing folder, found none at {spool}; check the path")
-    if spool is not None and any((spool / waiting).is_dir() for waiting in ("incoming", "claimed")):
-        raise ConfigError(
-            f"--spool: expected a folder with a folder for each topic, found the folder of a topic at {spool}: "
-            f"give its parent, --spool {spool.absolute().parent}"
-        )
     receipt = data.ingest(open_container(profile, seed, override, spool=spool, use=HomeUse.MAKE))
     emit(receipt, as_json, lambda console: console.print(receipt_lines(receipt)))
 

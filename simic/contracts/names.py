@@ -23,6 +23,7 @@ __all__ = [
     "REFERENCE_PREFIX",
     "STAGED",
     "SYMPTOM",
+    "TOPICS",
     "WAIT",
     "consulting_name",
     "is_learned",
@@ -50,6 +51,8 @@ FIELD_REPORT_TYPE = "tamiyo.field_report"
 """Event type of an ``EventEnvelope`` around a ``FieldReport``."""
 POLICY_UPDATES = "innovation.policy"
 """Topic of the bus: one ``EventEnvelope`` around a ``PolicyUpdate`` a line."""
+TOPICS = (FIELD_REPORTS, POLICY_UPDATES)
+"""Every topic of the bus."""
 POLICY_UPDATE_TYPE = "innovation.policy_update"
 """Event type of an ``EventEnvelope`` around a ``PolicyUpdate``."""
 

@@ -31,9 +31,9 @@ from simic.lake.lake import Lake, open_lake
 from simic.lake.parts import ledger_digest
 from simic.ledgers.policies import champion_versions
 from simic.runtime.clock import Clock
-from simic.runtime.files import os_error_as_transient, require_one_file_system
 from simic.runtime.home import Home
 from simic.runtime.locks import exclusive
+from simic.snapshots.index import folders
 from simic.snapshots.manifest import describe_files, publish, snapshot_digest, write_settings
 from simic.snapshots.parts import link_parts, unlink_unused
 from simic.trust.canonical import digest_of
@@ -69,7 +69,7 @@ _CAUSES = {
 }
 """Meaning of each reason for which curation leaves a row out."""
 _TMP = "curate"
-"""Folder below the home's tmp that only the holder of the lock uses."""
+"""Folder below the home's tmp, for what DuckDB spills, that only the holder of the lock uses."""
 
 
 def curate(
@@ -91,7 +91,6 @@ def curate(
     after it ran.
 
     Raises:
-        ConfigError: if the folder of snapshots is on another file system than that of temporary files.
         ContractError: if the lake holds no reports, or an invariant is violated.
         IntegrityError: if a part is damaged.
         TransientError: if the disk is full, or another curation is running.
@@ -105,16 +104,13 @@ def curate(
                 "first. What an ingest refused is in the view quarantine: "
                 'simic sql "SELECT reason, message FROM quarantine"'
             )
-        tmp = home.tmp / _TMP
-        with os_error_as_transient(f"make {home.snapshots} and {home.tmp}"):
-            require_one_file_system(home.snapshots, home.tmp)
-        shutil.rmtree(tmp, ignore_errors=True)
-        built = tmp / "snapshot"
+        tmp, built = home.tmp / _TMP, home.unfinished_snapshots / "snapshot"
+        _remove(tmp, home.unfinished_snapshots)
         try:
             built.mkdir(parents=True)
             statements = load_statements(config.reward.family)
             job = _Job(statements, config, _parameters(config, horizon, started_at), on_statement)
-            counts = _build(lake, job, built)
+            counts = _build(lake, job, built, tmp)
             write_settings(built, config, horizon, _constants(config))
             (files, sources), rules = describe_files(built), sql_digest(statements)
             digest = snapshot_digest(files, rules)
@@ -138,11 +134,16 @@ def curate(
         except OSError as error:
             raise TransientError(f"cannot write the snapshot: {error.strerror or error}; check space") from error
         finally:
-            shutil.rmtree(tmp, ignore_errors=True)
+            _remove(tmp, home.unfinished_snapshots)
         lake.mark_verified()
         if (reasons := why_empty(sealed)) is not None:
             _LOG.warning("%s", reasons)
         return sealed
+
+
+def _remove(*folders: Path) -> None:
+    for folder in folders:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 class _Counts(NamedTuple):
@@ -186,13 +187,13 @@ class _Job(NamedTuple):
     on_statement: OnStatement
 
 
-def _build(lake: Lake, job: _Job, built: Path) -> _Counts:
-    """Run the statements over the parts and write the snapshot's Parquet files into ``built``."""
+def _build(lake: Lake, job: _Job, built: Path, tmp: Path) -> _Counts:
+    """Run the statements over the parts and write the snapshot's Parquet files into ``built``; spill to ``tmp``."""
     config = job.config
-    linked = link_parts(lake, built, lake.home.snapshots.glob("*"))
+    linked = link_parts(lake, built, folders(lake.home))
     try:
         with connect(
-            tmp=built.parent / "duckdb",
+            tmp=tmp,
             memory_limit_mb=config.memory_limit_mb,
             threads=config.threads,
             what="curation",

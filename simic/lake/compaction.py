@@ -1,7 +1,9 @@
 """Compaction: small parts are merged into one with the same rows in the same order, by one ledger line.
 
-Only adjacent parts of one day and one schema are merged, so the order of rows in the lake does not change. Files of
-merged parts are deleted once no query can be reading them; see ``retention.vacuum``.
+Only adjacent parts of one period and one schema are merged, so the order of rows in the lake does not change. The
+period is the UTC month in which they landed, or the UTC day where parts are dropped by age: retention drops whole parts
+by their newest row, so the period is how much longer an old row may stay. Files of merged parts are deleted once no
+query can be reading them; see ``retention.vacuum``.
 """
 
 from __future__ import annotations
@@ -37,7 +39,14 @@ class MergeLimits(NamedTuple):
     small_bytes: int
     target_bytes: int
     least_parts: int = 2
-    """Fewer adjacent small parts than this are not merged."""
+    """Fewer adjacent small parts than this are not merged, unless their month is over."""
+    is_daily: bool = False
+    """Whether the period is a day instead of a month."""
+
+    def period(self, part: Part) -> str:
+        """Return the period in which the rows of a part landed; a part that was merged lies within one."""
+        day = _day(part)
+        return day if self.is_daily else day[: len("2026-01")]
 
 
 def plan_merges(parts: Sequence[Part], limits: MergeLimits) -> list[list[Part]]:
@@ -47,14 +56,19 @@ def plan_merges(parts: Sequence[Part], limits: MergeLimits) -> list[list[Part]]:
     for part in parts:
         run = runs[-1]
         is_small = part.size_bytes < limits.small_bytes
-        is_like = not run or (_day(run[0]), run[0].schema_digest) == (_day(part), part.schema_digest)
+        is_like = not run or (limits.period(run[0]), run[0].schema_digest) == (limits.period(part), part.schema_digest)
         if is_small and is_like and size_bytes < limits.target_bytes:
             run.append(part)
             size_bytes += part.size_bytes
         else:
             runs.append([part] if is_small else [])
             size_bytes = part.size_bytes if is_small else 0
-    return [run for run in runs if len(run) >= max(2, limits.least_parts)]
+    return [run for run in runs if len(run) >= 2 and (len(run) >= limits.least_parts or _is_over(run, parts, limits))]
+
+
+def _is_over(run: Sequence[Part], parts: Sequence[Part], limits: MergeLimits) -> bool:
+    """Return whether no more parts of the run's month are to be expected, so that waiting for them saves no merge."""
+    return not limits.is_daily and limits.period(run[0]) < limits.period(parts[-1])
 
 
 def merge(

@@ -133,7 +133,7 @@ def _limited(what: str, memory_limit_mb: int, tmp_limit_mb: int, remedy: str) ->
         most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         raise ResourceLimitError(
             f"{what} needs more than the {most} files that this process may have open: {_first_line(error)}; raise "
-            "that with `ulimit -n`, or merge the small parts of each day with `simic lake compact`"
+            "that with `ulimit -n`, or merge small parts with `simic lake compact`"
         ) from error
 
 

@@ -86,7 +86,7 @@ class Lake:
         Args:
             table: rows with the columns of ``LANDED_SCHEMA``, at least one.
             sources: deliveries of the rows.
-            landed_at: time of landing; its UTC day is the partition.
+            landed_at: time of landing; its UTC day is the folder.
             code_version: version that the ledger line names.
             spans: lines read from deliveries whose names may come again with other lines.
             checkpoint: called with ``part-written`` before the part enters the store and ``part-renamed`` after.

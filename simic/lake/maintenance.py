@@ -133,7 +133,8 @@ class LakeMaintenance:
         )
 
     def _limits(self, least_parts: int) -> MergeLimits:
-        return MergeLimits(self._config.small_mb * MIB, self._config.target_mb * MIB, least_parts)
+        is_daily = self._config.max_age_days is not None
+        return MergeLimits(self._config.small_mb * MIB, self._config.target_mb * MIB, least_parts, is_daily)
 
     def _drop(self, lake: Lake, max_age_days: float | None, max_bytes: int | None) -> Retention:
         before, dropped = lake, {"age": 0, "bytes": 0}

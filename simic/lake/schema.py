@@ -92,7 +92,7 @@ LANDING_COLUMNS: dict[str, tuple[pa.Field, str]] = {
         pa.field("landed_at", pa.timestamp("us", tz="UTC"), nullable=False),
         "Landing time of its batch.",
     ),
-    "day": (pa.field("day", pa.date32(), nullable=False), "UTC day of `landed_at`; the partition."),
+    "day": (pa.field("day", pa.date32(), nullable=False), "UTC day of `landed_at`."),
 }
 """Columns that landing adds to each report, with their meaning."""
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 from uuid import uuid4
 
-from simic.contracts.errors import ConfigError, ResourceLimitError, TransientError
+from simic.contracts.errors import ResourceLimitError, TransientError
 
 if TYPE_CHECKING:
     from simic.runtime.home import Home
@@ -40,7 +40,6 @@ __all__ = [
     "os_error_as_transient",
     "publish_dir",
     "rename_durably",
-    "require_one_file_system",
     "scratch_dir",
     "sha256_file",
     "unfinished_files",
@@ -204,26 +203,13 @@ def rename_durably(source: Path, target: Path) -> None:
         fsync_dir(target.parent.parent)
 
 
-def require_one_file_system(folder: Path, tmp: Path) -> None:
-    """Make both directories if they are missing; raise ConfigError if a rename from ``tmp`` to ``folder`` would fail.
-
-    Raises OSError if a directory cannot be made.
-    """
-    for path in (folder, tmp):
-        path.mkdir(parents=True, exist_ok=True)
-    if _device(folder) != _device(tmp):
-        raise ConfigError(
-            f"expected {folder} and {tmp} on one file system, because snapshots are renamed from one to the other; "
-            f"found {folder.resolve()} and {tmp.resolve()} on two: move the whole of {tmp.parent} to the other one, "
-            "or make both links to it"
-        )
-
-
 def move_to_damaged(path: Path) -> Path:
     """Move a file or directory to ``damaged`` beside its parent directory and return its new path."""
     damaged = path.parent.with_name(DAMAGED)
     damaged.mkdir(parents=True, exist_ok=True)
-    return path.rename(damaged / f"{path.name}-{uuid4().hex[:8]}")
+    moved = damaged / f"{path.name}-{uuid4().hex[:8]}"
+    shutil.move(path, moved)  # a rename, unless the directory is on another file system
+    return moved
 
 
 @contextmanager
@@ -286,10 +272,6 @@ def _fsync(path: Path, flags: int) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def _device(path: Path) -> int:
-    return path.stat().st_dev
 
 
 def _is_plain(path: Path) -> bool:

@@ -99,6 +99,15 @@ class Home:
         """Directory of snapshots, by digest."""
         return self.data / "snapshots"
 
+    @property
+    def unfinished_snapshots(self) -> Path:
+        """Directory of snapshots that are being made or removed; only the holder of the lock ``curate`` uses it.
+
+        It lies among the snapshots, because their directory may be on another file system than ``tmp``, and only a
+        rename within one file system publishes or removes a whole directory.
+        """
+        return self.snapshots / ".tmp"
+
     def snapshot_folder(self, digest: str) -> Path:
         """Return the directory of the snapshot with this digest."""
         return self.snapshots / digest[:FOLDER_CHARACTERS]

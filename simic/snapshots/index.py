@@ -23,8 +23,8 @@ _DIGEST = re.compile(r"[0-9a-f]{4,64}")
 
 
 def folders(home: Home) -> list[Path]:
-    """Return the folders of all snapshots, intact or damaged, sorted by name."""
-    return sorted(path for path in home.snapshots.glob("*") if path.is_dir())
+    """Return the folders of all snapshots, intact or damaged, sorted by name; not those that are being made."""
+    return sorted(path for path in home.snapshots.glob("*") if path != home.unfinished_snapshots and path.is_dir())
 
 
 def find_folder(home: Home, digest: str) -> Path:

@@ -68,19 +68,25 @@ def link_parts(lake: Lake, folder: Path, others: Iterable[Path] = ()) -> Lake:
     Args:
         lake: source of the parts.
         folder: existing folder of the new snapshot.
-        others: folders of snapshots that may have a part already, which saves a download from S3.
+        others: folders of snapshots that may have a part already, which saves a copy where the lake is on S3 or on
+            another file system.
 
     Raises:
         IntegrityError: if a part is damaged.
         TransientError: if a part left the lake meanwhile.
     """
     store, known = _LinkedParts(folder), [_LinkedParts(other) for other in others]
-    is_local = isinstance(lake.store, LocalParts)
+    is_near = isinstance(lake.store, LocalParts) and _are_together(lake.store.root, folder)
     for part in lake.parts:
         target = store.path(part.part)
-        if is_local or not any(_link_from(other.path(part.part), target, part) for other in known):
+        if is_near or not any(_link_from(other.path(part.part), target, part) for other in known):
             _fetch(lake, part, target)
     return replace(lake, store=store)
+
+
+def _are_together(root: Path, folder: Path) -> bool:
+    """Return whether both are on one file system, so that links cost nothing; a lake without its root is damaged."""
+    return not root.exists() or root.stat().st_dev == folder.stat().st_dev
 
 
 def _link_from(path: Path, target: Path, part: Part) -> bool:

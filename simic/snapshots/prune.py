@@ -11,7 +11,7 @@ from pathlib import Path
 from simic.contracts.errors import ConfigError, IntegrityError
 from simic.contracts.results.snapshots import PolicyStatus, Pruned, SnapshotPruning, SnapshotSummary
 from simic.ledgers.pins import SNAPSHOTS_LOCK
-from simic.runtime.files import fsync_dir, require_one_file_system
+from simic.runtime.files import fsync_dir
 from simic.runtime.home import Home
 from simic.runtime.locks import exclusive
 from simic.snapshots.index import list_snapshots, policy_statuses, without_training_receipt
@@ -40,7 +40,6 @@ def prune(
         on_removed: called with 1 after each removal.
 
     Raises:
-        ConfigError: if the folder of snapshots is on another file system than that of temporary files.
         TransientError: while a run, a curation, a training run or an export is active.
         IntegrityError: if a manifest cannot be read, or the training receipt of a registered version is lost.
     """
@@ -59,12 +58,13 @@ def prune(
         leaving = [summary for summary, reasons in reasoned if not reasons]
         freed_bytes = _freed_bytes(Path(summary.path) for summary in leaving)
         if leaving and not is_dry_run:
-            require_one_file_system(home.snapshots, home.tmp)
+            shutil.rmtree(home.unfinished_snapshots, ignore_errors=True)
             for summary in leaving:
                 # Columns first, which a training makes again: nobody would look for those of a snapshot that is gone.
                 _remove_columns(home, summary.digest)
                 _remove(home, Path(summary.path))
                 on_removed(1)
+            home.unfinished_snapshots.rmdir()
     return SnapshotPruning(
         is_dry_run=is_dry_run,
         keep=keep,
@@ -127,9 +127,8 @@ def _exclusive_access(home: Home, is_dry_run: bool) -> Iterator[None]:
 
 def _remove(home: Home, path: Path) -> None:
     """Rename the folder, then delete it: a reader finds all of the snapshot or nothing."""
-    home.tmp.mkdir(parents=True, exist_ok=True)
-    doomed = home.tmp / f"pruned-{path.name}"
-    shutil.rmtree(doomed, ignore_errors=True)
+    home.unfinished_snapshots.mkdir(exist_ok=True)
+    doomed = home.unfinished_snapshots / f"pruned-{path.name}"
     path.rename(doomed)
     fsync_dir(path.parent)
     shutil.rmtree(doomed)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -42,6 +43,14 @@ def digest(server: Victims, tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(server.run("curate", home.root).result["digest"])
 
 
+@pytest.fixture
+def elsewhere(tmp_path: Path) -> Iterator[Path]:
+    """A folder on another file system than the home, where there is one."""
+    memory = Path("/dev/shm")  # noqa: S108 - a file system that Linux has
+    with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else tmp_path) as folder:
+        yield Path(folder)
+
+
 def check_snapshots(home: Home, digest: str) -> bool:
     """Whether there is one; if so, it is the right one and whole."""
     names = surroundings(home).snapshots
@@ -55,10 +64,17 @@ def check_rerun(server: Victims, home: Home, digest: str) -> None:
     assert server.run("curate", home.root).result == {"digest": digest}
     assert check_snapshots(home, digest)
     assert "curate" not in surroundings(home).tmp
+    assert not home.unfinished_snapshots.exists()
 
 
+@pytest.mark.parametrize("is_near", [True, False])
 @pytest.mark.parametrize("die", ["before", "after"])
-def test_a_curation_killed_around_the_rename(server: Victims, home: Home, digest: str, die: str) -> None:
+def test_a_curation_killed_around_the_rename(
+    server: Victims, home: Home, digest: str, die: str, is_near: bool, elsewhere: Path
+) -> None:
+    if not is_near:
+        home.data.mkdir(parents=True)
+        home.snapshots.symlink_to(elsewhere)
     land(home, episode(1))
     assert server.run("curate", home.root, die=die).killed
     assert check_snapshots(home, digest) == (die == "after")

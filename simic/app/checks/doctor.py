@@ -45,6 +45,7 @@ from simic.runtime.files import move_to_damaged, unfinished_files
 from simic.runtime.home import Home
 from simic.runtime.locks import exclusive
 from simic.runtime.progress import Progress
+from simic.snapshots.index import folders
 from simic.snapshots.manifest import Verify, read_manifest
 
 __all__ = ["Doctor", "open_doctor"]
@@ -279,6 +280,7 @@ class Doctor:
         left = [path for path in left if any(path.iterdir())]
         oldest = time.time() - ABANDONED_S
         others = [path for path in _entries(self._home.tmp) if path.name not in _OWN_TMP and path.suffix != ".json"]
+        others += _entries(self._home.unfinished_snapshots)
         left += [path for path in others if _changed_at(path) < oldest]
         yield self._clear("unfinished files", left)
         yield self._claimed()
@@ -310,8 +312,8 @@ class Doctor:
             return repaired("spool", summary, "returned to the spool")
 
     def _temporary_files(self) -> Iterator[Check]:
-        """Examine what killed writers left beside their targets; ``tmp`` and the spool have checks of their own."""
-        skipped = {self._home.tmp, self._home.spool}
+        """Examine what killed writers left beside their targets; folders with checks of their own are left out."""
+        skipped = {self._home.tmp, self._home.unfinished_snapshots, self._home.spool}
         unfinished = [
             path
             for root in (self._home.data, self._home.prefect, self._home.mlruns)
@@ -384,7 +386,7 @@ def _changed_at(path: Path) -> float:
 def examine_snapshots(home: Home, *, is_deep: bool, is_repair: bool) -> Iterator[Check]:
     """Check every file of every snapshot; a repair moves damaged snapshots away."""
     broken, count = [], 0
-    for path in sorted(home.snapshots.glob("*/")):
+    for path in folders(home):
         count += 1
         try:
             _check_snapshot(path, is_deep=is_deep)

@@ -236,14 +236,15 @@ class LakeConfig(Contract):
     """``s3://bucket/prefix?endpoint_override=HOST:PORT&scheme=http&region=NAME``; null means ``data/experience``, or
     the value of ``SIMIC_LAKE_URL``. Fixed before the first ingest; credentials come from the environment."""
     compact_parts: Annotated[int, Field(ge=0, le=100_000)] = 64
-    """Number of consecutive small parts that makes an ingest merge them before it starts, one merge per ingest; 0
-    leaves merging to ``simic lake compact``."""
+    """Number of consecutive small parts of a UTC month that makes an ingest merge them before it starts, two if the
+    month is over; one merge per ingest; 0 leaves merging to ``simic lake compact``."""
     small_mb: Annotated[int, Field(ge=1, le=100_000)] = 16
     """Size in MiB below which a part is small."""
     target_mb: Annotated[int, Field(ge=1, le=100_000)] = 128
     """Size in MiB of the input after which a merge takes no more parts."""
     max_age_days: Annotated[float, Field(gt=0, le=36_500)] | None = None
-    """An ingest first drops parts whose newest row landed more than this many days ago; null keeps all."""
+    """An ingest first drops parts whose newest row landed more than this many days ago; null keeps all. While
+    it is set, only parts of one UTC day are merged, so that no row of them stays more than a day longer."""
     max_bytes: Annotated[int, Field(ge=0, le=2**53)] | None = None
     """An ingest first drops the oldest parts while the total size exceeds this many bytes; null keeps all."""
     grace_minutes: Annotated[float, Field(ge=0, le=100_000)] = 60.0

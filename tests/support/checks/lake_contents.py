@@ -14,6 +14,7 @@ from simic.lake.store import LocalParts
 from simic.ledgers import PARTS_LEDGER
 from simic.ledgers.ledger import Ledger
 from simic.runtime.home import Home
+from simic.snapshots.index import folders
 
 __all__ = ["Surroundings", "ledger_of", "parts_of", "report_ids", "surroundings"]
 
@@ -61,6 +62,6 @@ def surroundings(home: Home) -> Surroundings:
         on_disk=sorted(path.relative_to(home.experience).as_posix() for path in home.experience.rglob("*.*")),
         pending=SpoolBus(home.spool).pending(FIELD_REPORTS),
         unfinished=sorted(path.name for path in (home.tmp / "ingest").rglob("*.parquet")),
-        snapshots=sorted(path.name for path in home.snapshots.glob("*")),
+        snapshots=[path.name for path in folders(home)],
         tmp=sorted(path.name for path in home.tmp.glob("*")),
     )

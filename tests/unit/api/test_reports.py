@@ -219,3 +219,13 @@ def test_a_home_and_a_file_are_no_spools(places: Home, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="expected a folder, found the file"):
         simic.FieldReportWriter(spool=file)
     assert not (places.root / "tamiyo.field_reports").exists()
+
+
+@pytest.mark.parametrize("place", ["", "/incoming"])
+def test_the_folder_of_a_topic_is_no_spool(place: str, tmp_path: Path) -> None:
+    folder = Path(f"{tmp_path}/tamiyo.field_reports{place}")
+    with pytest.raises(
+        ConfigError, match=rf"^spool: expected a folder with a folder for each topic.*; give {tmp_path}$"
+    ):
+        simic.FieldReportWriter(spool=folder)
+    assert not folder.exists()

@@ -128,6 +128,21 @@ def test_types_survive_in_parquet(full: Home, tmp_path: Path) -> None:
     assert files_in(tmp_path) == ["t.parquet"]
 
 
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ("'infinity'::TIMESTAMP_S", "Parquet has no place for a value"),
+        ("340282366920938463463374607431768211455::UHUGEINT", "column x has type UHUGEINT"),
+        ("TIMETZ '10:00:00+02'", "column x has type TIME WITH TIME ZONE"),
+        ("'101'::BIT", "column x has type BIT"),
+    ],
+)
+def test_what_parquet_would_change_is_refused(full: Home, tmp_path: Path, value: str, message: str) -> None:
+    lake, target = build_catalogue(full), io.BytesIO()
+    with pytest.raises(ConfigError, match=message):
+        write_parquet(lake, full.catalogue, f"SELECT {value} AS x", tmp_path, 256, target)
+
+
 def test_files_hold_every_row_and_limits_hold(full: Home, tmp_path: Path) -> None:
     many = "SELECT range AS n, 'x' || range AS x FROM range(30000)"
     for name in ("rows.csv", "rows.parquet"):

@@ -60,14 +60,21 @@ def test_an_ingest_from_a_mistyped_spool_is_a_usage_error_and_creates_nothing(tm
     assert not home.exists()
 
 
-def test_an_ingest_from_the_folder_of_a_topic_is_a_usage_error_that_names_its_spool(tmp_path: Path, home: Path) -> None:
+@pytest.mark.parametrize("verb", ["ingest", "collect"])
+def test_a_spool_in_the_folder_of_a_topic_is_a_usage_error_that_names_the_spool(
+    verb: str, tmp_path: Path, home: Path
+) -> None:
     topic = tmp_path / FIELD_REPORTS
     for waiting in ("incoming", "claimed"):
         (topic / waiting).mkdir(parents=True)
-        done = run_command("ingest", "--spool", str(topic))
-        assert (done.returncode, done.stdout) == (ConfigError.exit_code, "")
-        assert f"found the folder of a topic at {topic}: give its parent, --spool {tmp_path}" in done.stderr
-        assert [path.name for path in topic.iterdir()] == [waiting]
+        for folder, found in ((topic, "the folder of a topic"), (topic / waiting, "a folder inside that of a topic")):
+            done = run_command(verb, "--spool", str(folder))
+            assert (done.returncode, done.stdout) == (ConfigError.exit_code, "")
+            assert f"--spool: expected a folder with a folder for each topic, found {found} at {folder}; give " in (
+                done.stderr
+            )
+            assert done.stderr.rstrip().endswith(f"; give {tmp_path}")
+        assert [path.name for path in topic.rglob("*")] == [waiting]
         (topic / waiting).rmdir()
     assert not home.exists()
 

@@ -13,10 +13,9 @@ import pytest
 from support.builders.reports import episode, episodes, plain
 from support.homes.pipeline import NOW, curate_all, drop, ingest_all
 
-from simic.contracts.errors import ConfigError, ContractError
+from simic.contracts.errors import ContractError
 from simic.contracts.results.receipts import SnapshotManifest
 from simic.ingestion import validate as check
-from simic.runtime import files
 from simic.runtime.home import Home
 
 Rows = list[dict[str, Any]]
@@ -197,16 +196,3 @@ def test_nothing_usable_is_a_snapshot_that_says_why_nothing_landed_is_none(
     assert "kept 0 of 19 rows: 19 unfinished (of episodes without an end). Training refuses snapshot" in caplog.text
     assert manifest.episodes == {"train": 0, "validation": 0, "test": 0}
     assert pq.read_table(Path(manifest.path) / "steps.parquet").num_rows == 0
-
-
-def test_snapshots_on_another_file_system_are_refused_before_the_work(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    home = Home(tmp_path)
-    drop(home, "rows", rows_of())
-    ingest_all(home)
-    curate_all(home)
-    real = files._device
-    monkeypatch.setattr(files, "_device", lambda path: real(path) + (path == home.snapshots))
-    with pytest.raises(ConfigError, match=f"expected {home.snapshots} and {home.tmp} on one file system"):
-        curate_all(home, ttl_days=9.0)

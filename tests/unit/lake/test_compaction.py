@@ -97,20 +97,56 @@ def test_nothing_landed_means_nothing_to_do(tmp_path: Path) -> None:
         curate_all(home)
 
 
-def test_days_are_not_merged_with_each_other(tmp_path: Path) -> None:
+def land_on(home: Home, *days: str, episodes_each: int = 1) -> None:
+    """Land episodes of twenty reports on each day (month and day), a part each."""
+    for day in days:
+        month, day_of_month = map(int, day.split("-"))
+        first = 100 * month + 2 * day_of_month
+        drop(home, f"d{day}", episodes(range(first, first + episodes_each)))
+        ingest_all(home, clock=FixedClock(NOW.replace(month=month, day=day_of_month)), batch_reports=20)
+
+
+def days_of(home: Home) -> list[tuple[str, int]]:
+    """Day of the folder and number of rows of each part, in order."""
+    return [(part.part[5:10], part.rows) for part in open_lake(home).parts]
+
+
+def test_days_of_a_month_are_merged_and_months_are_not(tmp_path: Path) -> None:
     home = Home(tmp_path)
-    for day in range(2):
-        drop(home, f"d{day}", episodes(range(2 * day, 2 * day + 2)))
-        ingest_all(home, clock=FixedClock(NOW.replace(day=6 + day)), batch_reports=20)
+    land_on(home, "01-06", "01-07", "01-31", "02-01", "02-02")
+    before, snapshot = rows_of(home), curate_all(home)
+    assert maintenance(home).status().small_parts == 5
     assert maintenance(home).compact().merges == 2
-    assert [part.part[:10] for part in open_lake(home).parts] == ["2026-01-06", "2026-01-07"]
+    assert days_of(home) == [("01-06", 60), ("02-01", 40)]
+    assert [part.landed_at.day for part in open_lake(home).parts] == [31, 2], "retention goes by the newest row"
+    assert rows_of(home).equals(before)
+    assert curate_all(home).digest == snapshot.digest
+
+
+def test_days_are_not_merged_where_parts_are_dropped_by_age(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    land_on(home, "01-06", "01-07", episodes_each=2)
+    assert maintenance(home, max_age_days=90.0).compact().merges == 2
+    assert days_of(home) == [("01-06", 40), ("01-07", 40)]
+
+
+def test_an_ingest_merges_the_nights_of_a_month_that_is_over(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    land_on(home, "01-06", "01-07")
+    maintenance(home).run_due()
+    assert len(days_of(home)) == 2, "more nights of this month may come"
+    land_on(home, "02-01")
+    maintenance(home, max_age_days=36_500.0).run_due()
+    assert len(days_of(home)) == 3
+    maintenance(home).run_due()
+    assert days_of(home) == [("01-06", 40), ("02-01", 20)]
 
 
 @given(st.lists(st.tuples(st.integers(1, 40), st.integers(0, 1), st.integers(0, 1)), max_size=30))
 def test_a_plan_takes_small_neighbours_only_and_stays_near_its_target(shapes: list[tuple[int, int, int]]) -> None:
     parts = [
         Part(
-            part=f"day=2026-01-0{1 + day}/part-{number:x}-{number:016x}.parquet", rows=1, size_bytes=size,
+            part=f"day=2026-0{1 + day}-01/part-{number:x}-{number:016x}.parquet", rows=1, size_bytes=size,
             sha256=f"{number:064x}", sources=[], schema_digest=str(schema) * 64, landed_at=NOW, code_version="x",
         )
         for number, (size, day, schema) in enumerate(shapes)

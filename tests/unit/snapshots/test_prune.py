@@ -61,7 +61,7 @@ def test_the_newest_the_pinned_and_the_learned_from_stay(tmp_path: Path) -> None
     for manifest in (made[0], made[1], made[3], made[4]):
         assert read_manifest(Path(manifest.path)).digest == manifest.digest
     assert len(query(home, "FROM snapshots")) == 4
-    assert not list(home.tmp.glob("pruned-*"))
+    assert not home.unfinished_snapshots.exists()
 
 
 def test_what_only_rejected_policies_learned_from_goes_if_asked(tmp_path: Path) -> None:
