@@ -252,7 +252,7 @@ def test_paragraphs_of_help_fill_the_width(in_process, capsys: pytest.CaptureFix
     command = typer.main.get_command(app)
     with pytest.raises(SystemExit):
         command(["lake", "compact", "--help"], prog_name="simic")
-    assert "A part is small if it is below" in capsys.readouterr().out
+    assert "or two of a month that is over" in capsys.readouterr().out
 
 
 def test_help_knows_every_exit_code(in_process, capsys: pytest.CaptureFixture[str]) -> None:
