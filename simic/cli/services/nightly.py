@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from simic.cli.services.http import PrefectApi
@@ -18,6 +19,8 @@ from simic.runtime.home import Home
 __all__ = ["DeploymentRun", "raise_for_state", "run_deployment"]
 
 POLL_S = 0.5
+MOST_SILENT = 3
+"""Polls in a row without an answer after which the server counts as gone."""
 FINAL = frozenset({"COMPLETED", "FAILED", "CRASHED", "CANCELLED"})
 _NOT_BEGUN = frozenset({"SCHEDULED", "PENDING"})
 _KINDS: tuple[type[SimicError], ...] = (TransientError, *TransientError.__subclasses__())
@@ -60,13 +63,7 @@ def run_deployment(home: Home, deployment: str, parameters: Mapping[str, object]
     run = prefect.post(f"deployments/{registered['id']}/create_flow_run", {"parameters": dict(parameters)})
     url = f"{api.removesuffix('/api')}/runs/flow-run/{run['id']}"
     say(f"{deployment}: run {run['id']} at {url}")
-    stages: set[str] = set()
-    while run["state_type"] not in FINAL:
-        if not is_alive(worker):
-            raise _abandoned(prefect, run)
-        time.sleep(POLL_S)
-        run = prefect.get(f"flow_runs/{run['id']}")
-        _say_stages(prefect, run["id"], stages, say)
+    run = _follow(prefect, run, partial(is_alive, worker), say)
     state = run["state"]
     return DeploymentRun(
         deployment=deployment,
@@ -77,6 +74,25 @@ def run_deployment(home: Home, deployment: str, parameters: Mapping[str, object]
         message=state["message"] or "",
         url=url,
     )
+
+
+def _follow(prefect: PrefectApi, run: Mapping[str, Any], is_served: Callable[[], bool], say: Say) -> Mapping[str, Any]:
+    """Wait for the end of a run and return it; a server that is too busy to answer is asked again."""
+    stages: set[str] = set()
+    silent = 0
+    while run["state_type"] not in FINAL:
+        if not is_served():
+            raise _abandoned(prefect, run)
+        time.sleep(POLL_S)
+        try:
+            run = prefect.get(f"flow_runs/{run['id']}")
+            _say_stages(prefect, run["id"], stages, say)
+            silent = 0
+        except TransientError:
+            silent += 1
+            if silent == MOST_SILENT:
+                raise
+    return run
 
 
 def _say_stages(prefect: PrefectApi, run: str, said: set[str], say: Say) -> None:

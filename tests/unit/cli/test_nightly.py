@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+from simic.cli.services import nightly
 from simic.cli.services.nightly import DeploymentRun, raise_for_state
 from simic.contracts.errors import GateRejectedError, SimicError, TransientError
 
@@ -39,3 +42,30 @@ def test_every_end_but_success_is_an_error_with_its_own_code(
 
 def test_a_promotion_is_success() -> None:
     raise_for_state(_ended("COMPLETED", "Completed", "promoted 1.0.0"))
+
+
+class _BusyServer:
+    """Answers every poll but those in ``silent``; the run ends with poll ``polls``."""
+
+    def __init__(self, silent: set[int], polls: int) -> None:
+        self.silent, self.polls, self.asked = silent, polls, 0
+
+    def get(self, _path: str) -> dict[str, Any]:
+        self.asked += 1
+        if self.asked in self.silent:
+            raise TransientError("Prefect did not answer")
+        return {"id": "1", "state_type": "COMPLETED" if self.asked >= self.polls else "RUNNING"}
+
+    def post(self, _path: str, _question: object) -> list[Any]:
+        return []
+
+
+def test_a_busy_server_is_asked_again_and_a_dead_one_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nightly, "POLL_S", 0.0)
+    run = {"id": "1", "state_type": "SCHEDULED"}
+    busy = _BusyServer({1, 2, 4, 5}, polls=6)
+    assert nightly._follow(busy, run, lambda: True, print)["state_type"] == "COMPLETED"  # type: ignore[arg-type]
+    dead = _BusyServer(set(range(2, 9)), polls=9)
+    with pytest.raises(TransientError, match="did not answer"):
+        nightly._follow(dead, run, lambda: True, print)  # type: ignore[arg-type]
+    assert dead.asked == 1 + nightly.MOST_SILENT
