@@ -1,7 +1,7 @@
 """Growing hosts in a process that keeps freed memory, as workers do, against one with the defaults of the C library.
 
 Usage: python benchmarks/freed_memory.py [--json] [--out FILE] [--sets NAME ...] [--hosts N] [--repetitions N]
-A process grows N hosts of each set under the set's own exploration, in chunks as a collection does, on one thread.
+A process grows N hosts of each set under the controller ``explore``, in chunks as a collection does, on one thread.
 Processor seconds and page faults of the growing alone, medians of processes that take turns, and the largest peak of
 resident memory, libraries included. Both kinds of process compute the same numbers.
 """

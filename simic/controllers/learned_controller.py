@@ -34,9 +34,9 @@ _CONSULTED = ("policy_encoder", "blueprint_head")
 
 
 class Considered(NamedTuple):
-    """What a policy makes of the states of N hosts before anything is drawn.
+    """Distribution over actions and value of N states under a policy, before an action is drawn.
 
-    With it a decision is explained, and the actions of a log are given the probabilities that the policy has for them.
+    Explanations of decisions and the probabilities of logged actions come from it.
     """
 
     mapping: BlueprintMapping

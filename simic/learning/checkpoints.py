@@ -38,12 +38,13 @@ KEPT = 2
 
 
 class CheckpointState(Contract):
-    """What a checkpoint holds besides tensors."""
+    """Counters, random states and curve positions with which a killed training resumes, beside its tensors."""
 
     schema_version: Literal[1] = 1
     training: Digest
     """Digest of all that decides the bits of the training."""
     recoveries: Count
+    """Divergences after which the training went on with halved learning rates."""
     elapsed_s: NonNegative
     """Seconds spent by all processes of the training."""
     updates: dict[str, Count]

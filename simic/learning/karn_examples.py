@@ -75,13 +75,15 @@ class Germinations(NamedTuple):
 
 
 class KarnExamples(NamedTuple):
-    """What a snapshot says about blueprints."""
+    """Returns of blueprints in the states of a snapshot, from which Karn learns which one pays."""
 
     compared: Comparisons
+    """Branched decisions: the returns of several blueprints in one state."""
     held_out: Comparisons
     """Comparisons on other hosts, which only measure; none if too few hosts are held out. Germinations on held-out
     hosts are not learned from either."""
     germinated: Germinations
+    """Ordinary episodes: the return of the one blueprint that was germinated."""
     undrawn: int
     """Germinations of ordinary episodes that were left out, because their blueprint was not drawn among several."""
 

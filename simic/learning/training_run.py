@@ -72,20 +72,20 @@ VTRACE = "vtrace"
 
 
 class Lineage(NamedTuple):
-    """What a run takes over from the trainings before it, and what its policy says of the data of all of them."""
+    """State of earlier trainings from which a run continues, and what its policy's card says of the data of all."""
 
     germinated: tuple[str, ...] | None
     """Blueprints that germinated in the data so far, this run's included; None if the start policy does not say."""
     feature_ranges: FeatureRanges | None
     """Ranges of the features in the same data; None if the start policy does not say."""
     start: WarmStart | None = None
-    """None begins from nothing."""
+    """The start policy; None begins with random weights."""
     state: LearnerState | None = None
-    """Of the round before; None unless this is a further one."""
+    """Optimiser, counters and sampler of the round before; None unless this is a further round."""
     weights: Mapping[str, Tensor] = {}
     """Parameters of the start policy by name, with which the policy of a further round is averaged."""
     anchor: Anchor | None = None
-    """What the training is held to, on the CPU; None if to nothing."""
+    """Weights to which elastic weight consolidation holds the training, on the CPU; None without it."""
 
 
 class TrainingRun:

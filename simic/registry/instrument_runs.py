@@ -38,7 +38,7 @@ _DESCRIPTION = "Pages and figures of comparisons that people asked for. No run h
 
 
 class InstrumentResult(NamedTuple):
-    """What one call of an instrument found."""
+    """Numbers, page and plots of one call of an instrument, as they are logged to MLflow."""
 
     name: str
     """Name of the run."""
@@ -47,6 +47,7 @@ class InstrumentResult(NamedTuple):
     receipt: Receipt
     metrics: Mapping[str, float]
     page: Path
+    """Markdown file with the tables."""
     figures: Mapping[str, bytes]
     """PNG by name."""
 
@@ -60,12 +61,15 @@ class ComparedPolicy(NamedTuple):
 
 
 class ComparisonResult(NamedTuple):
-    """What a comparison of controllers, policies or recipes found."""
+    """A finished comparison of controllers, policies or recipes, as it is logged to MLflow."""
 
     name: str
+    """Name of the run."""
     kind: str
+    """Stage of the receipt; a tag, by which runs are found."""
     receipt: Receipt
     policies: Sequence[ComparedPolicy]
+    """Each becomes a run of its own below that of the comparison."""
     tables: Sequence[RunTable]
 
 

@@ -55,10 +55,11 @@ _ERRORS = (
 
 
 class Job(NamedTuple):
-    """What the process needs."""
+    """A sealed policy and the decisions that it must repeat while faults are injected; plain data for a process."""
 
     load: Load
     folder: Path
+    """Folder of the sealed policy."""
     expected: bytes
     """What the candidate decides without faults."""
     most_s: float

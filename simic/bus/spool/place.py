@@ -23,7 +23,7 @@ def refuse_topic_folder(folder: Path, name: str) -> None:
     Raises:
         ConfigError: the message names the folder to give instead.
     """
-    path = folder.absolute().resolve()
+    path = folder.resolve()
     topic = next((place for place in (path, *path.parents) if place.name in TOPICS), None)
     if topic is None and any((path / waiting).is_dir() for waiting in _WAITING):
         topic = path

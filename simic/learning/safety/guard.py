@@ -31,7 +31,7 @@ OUT_OF_MEMORY = "out_of_memory_count"
 GUARD_METRICS = frozenset({ANOMALIES, CONSERVATIVE, HEALTHY, RECOVERIES, STEP_KL})
 """Metrics that the guard adds to the record of an update: the number of anomalies, whether the next update is
 conservative and how many healthy ones it has behind it, the divergences so far, and the KL of a measured update."""
-RECOVERED_SHARE = 0.5
+_RECOVERED_SHARE = 0.5
 """Factor on all learning rates after a divergence."""
 
 
@@ -74,7 +74,7 @@ class Guard:
     @property
     def lr_factor(self) -> float:
         """Return the factor on all learning rates of the next update."""
-        return RECOVERED_SHARE**self.recoveries * self.allowance.lr_factor
+        return _RECOVERED_SHARE**self.recoveries * self.allowance.lr_factor
 
     def largest_part(self, rows: int) -> int:
         """Return how many of the ``rows`` of an update are processed at once: in conservative mode half.

@@ -50,7 +50,7 @@ class Rung(NamedTuple):
 
 
 class Scores:
-    """What is known of candidates so far: how much better each did than never growing, host by host, in points.
+    """Differences in points to never growing, by candidate, family and host, as far as candidates have grown hosts.
 
     float64 [hosts, 2] per (candidate, family), in the order of the draw: differences of returns, and of returns on test
     data. The latter have the final test accuracy in place of the validation accuracy, so a choice by returns does not
