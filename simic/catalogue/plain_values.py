@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from duckdb.sqltypes import DuckDBPyType
 
-__all__ = ["Reading", "plain_value", "reading_of"]
+__all__ = ["Reading", "inner_types", "plain_value", "reading_of"]
 
 
 class Reading(NamedTuple):
@@ -63,6 +63,11 @@ def reading_of(kind: DuckDBPyType) -> Reading:
     if kind.id in _NESTED:
         return _NESTED[kind.id](kind)
     return _AS_IT_IS
+
+
+def inner_types(kind: DuckDBPyType) -> list[DuckDBPyType]:
+    """Return the types that values of type ``kind`` are made of; none if they have no parts."""
+    return [member for _, member in _members(kind)] if kind.id in _NESTED else []
 
 
 _AS_IT_IS = Reading(None, plain_value)

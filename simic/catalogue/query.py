@@ -19,8 +19,9 @@ from typing import IO, Any, NamedTuple
 import duckdb
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
+from duckdb.sqltypes import DuckDBPyType
 
-from simic.catalogue.plain_values import Reading, plain_value, reading_of
+from simic.catalogue.plain_values import Reading, inner_types, plain_value, reading_of
 from simic.catalogue.relations import PARTS, create_relations, readable_folders
 from simic.contracts.errors import ConfigError, IntegrityError, TransientError
 from simic.lake.duck import connect, sandbox
@@ -46,8 +47,8 @@ __all__ = [
 _MEMORY_LIMIT_MB = 1024
 _BATCH_ROWS = 8192
 """Rows of a batch and of a row group, small enough that wide rows need little memory."""
-_CHANGED_BY_PARQUET = frozenset({"uhugeint", "time with time zone", "bit"})
-"""Types whose values DuckDB changes without an error when it writes Parquet: it wraps, drops the zone, gives bytes."""
+_LACKED_BY_PARQUET = frozenset({"uhugeint", "time with time zone", "bit", "bignum", "interval", "union"})
+"""Types that Parquet lacks. Of most, other values would be written without an error: wrapped, or as bytes."""
 _BROKEN_RECEIPT = "Malformed JSON in file"
 _VIEWS_HINT = (
     "\n`SHOW TABLES` lists the views, `DESCRIBE episodes` the columns of one, and docs/schema.md their meaning."
@@ -226,24 +227,25 @@ def write_parquet(
     """
     with _sandboxed(lake, catalogue, sql, tmp, memory_mb) as connection:
         bound = connection.sql(sql)
-        for name, kind in zip(_unique(bound.columns), bound.types, strict=True):
-            if kind.id in _CHANGED_BY_PARQUET:
-                raise _no_place(name, str(kind))
+        names = _unique(bound.columns)
+        for name, kind in zip(names, bound.types, strict=True):
+            if _is_lacked_by_parquet(kind):
+                raise ConfigError(f"column {name} has type {kind}, which Parquet lacks; cast it, as in {name}::VARCHAR")
         reader = bound.to_arrow_reader(_BATCH_ROWS)
-        schema = _parquet_schema(reader.schema)
+        schema = pa.schema([field.with_name(name) for name, field in zip(names, reader.schema, strict=True)])
         count = 0
-        with pq.ParquetWriter(file, schema, compression="zstd") as writer:
-            for batch in _batches(reader):
-                kept = batch if limit is None else batch.slice(0, limit - count)
-                try:
+        try:
+            with pq.ParquetWriter(file, schema, compression="zstd") as writer:
+                for batch in _batches(reader):
+                    kept = batch if limit is None else batch.slice(0, limit - count)
                     writer.write_batch(pa.RecordBatch.from_arrays(kept.columns, schema=schema))
-                except pa.ArrowInvalid as error:  # an infinite TIMESTAMP_S
-                    raise ConfigError(
-                        f"Parquet has no place for a value: {error}; cast its column, as in x::VARCHAR"
-                    ) from error
-                count += kept.num_rows
-                if count == limit:
-                    break
+                    count += kept.num_rows
+                    if count == limit:
+                        break
+        except pa.ArrowInvalid as error:  # an infinite TIMESTAMP_S, or the map of no pairs, whose keys have no type
+            raise ConfigError(
+                f"Parquet has no place for a value: {error}; cast its column, as in x::VARCHAR"
+            ) from error
     return count
 
 
@@ -257,17 +259,9 @@ def _batches(reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
         raise kinds.get(kind, duckdb.Error)(str(error)) from error
 
 
-def _parquet_schema(schema: pa.Schema) -> pa.Schema:
-    """Return the schema with distinct names."""
-    names = _unique(schema.names)
-    for name, field in zip(names, schema, strict=True):
-        if pa.types.is_interval(field.type) or pa.types.is_union(field.type):
-            raise _no_place(name, field.type)
-    return pa.schema([field.with_name(name) for name, field in zip(names, schema, strict=True)])
-
-
-def _no_place(name: str, kind: object) -> ConfigError:
-    return ConfigError(f"column {name} has type {kind}, which Parquet lacks; cast it, as in {name}::VARCHAR")
+def _is_lacked_by_parquet(kind: DuckDBPyType) -> bool:
+    """Return whether Parquet lacks the type, or one that is part of it."""
+    return kind.id in _LACKED_BY_PARQUET or any(map(_is_lacked_by_parquet, inner_types(kind)))
 
 
 @contextmanager

@@ -25,6 +25,9 @@ __all__ = ["LakeMaintenance"]
 _LOG = logging.getLogger(__name__)
 MIB = 1024 * 1024
 _MOST_AHEAD = timedelta(days=3)
+_MERGES_HELD = 16
+"""A merge ends once it has taken ``lake.max_bytes`` divided by this, because the oldest part is dropped as a whole,
+also for one byte too many."""
 
 
 class LakeMaintenance:
@@ -134,7 +137,11 @@ class LakeMaintenance:
 
     def _limits(self, least_parts: int) -> MergeLimits:
         is_daily = self._config.max_age_days is not None
-        return MergeLimits(self._config.small_mb * MIB, self._config.target_mb * MIB, least_parts, is_daily)
+        small_bytes, target_bytes = self._config.small_mb * MIB, self._config.target_mb * MIB
+        if self._config.max_bytes is not None:
+            target_bytes = min(target_bytes, self._config.max_bytes // _MERGES_HELD)
+            small_bytes = min(small_bytes, target_bytes)
+        return MergeLimits(small_bytes, target_bytes, least_parts, is_daily)
 
     def _drop(self, lake: Lake, max_age_days: float | None, max_bytes: int | None) -> Retention:
         before, dropped = lake, {"age": 0, "bytes": 0}

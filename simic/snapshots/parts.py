@@ -11,8 +11,8 @@ link can be made, because the part lies on another file system or on S3, the par
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Generator, Iterable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -76,17 +76,28 @@ def link_parts(lake: Lake, folder: Path, others: Iterable[Path] = ()) -> Lake:
         TransientError: if a part left the lake meanwhile.
     """
     store, known = _LinkedParts(folder), [_LinkedParts(other) for other in others]
-    is_near = isinstance(lake.store, LocalParts) and _are_together(lake.store.root, folder)
+    is_near = _are_linkable(lake, folder)
     for part in lake.parts:
         target = store.path(part.part)
         if is_near or not any(_link_from(other.path(part.part), target, part) for other in known):
             _fetch(lake, part, target)
+        elif isinstance(lake.store, LocalParts):
+            with _missing_explained(lake, part):
+                _verify(lake, part, lake.store.path(part.part))
     return replace(lake, store=store)
 
 
-def _are_together(root: Path, folder: Path) -> bool:
-    """Return whether both are on one file system, so that links cost nothing; a lake without its root is damaged."""
-    return not root.exists() or root.stat().st_dev == folder.stat().st_dev
+def _are_linkable(lake: Lake, folder: Path) -> bool:
+    """Return whether parts can be linked into ``folder``; between two mounts of one file system they cannot."""
+    if not isinstance(lake.store, LocalParts) or not lake.parts:
+        return False
+    probe = folder / "probe"
+    try:
+        is_linked = link(lake.store.path(lake.parts[0].part), probe)
+    except OSError:
+        return True  # fetching the part says what is wrong with it
+    probe.unlink(missing_ok=True)
+    return is_linked
 
 
 def _link_from(path: Path, target: Path, part: Part) -> bool:
@@ -100,18 +111,30 @@ def _link_from(path: Path, target: Path, part: Part) -> bool:
 
 
 def _fetch(lake: Lake, part: Part, target: Path) -> None:
+    with _missing_explained(lake, part):
+        lake.store.fetch(part.part, target)
+    _verify(lake, part, target)
+
+
+@contextmanager
+def _missing_explained(lake: Lake, part: Part) -> Iterator[None]:
     place = f"{lake.store.place}/{part.part}"
     try:
-        lake.store.fetch(part.part, target)
+        yield
     except FileNotFoundError as error:
         if part.part not in {live.part for live in open_lake(lake.home).parts}:
             raise TransientError(f"{place} was merged or dropped meanwhile; try again") from error
         raise IntegrityError(
             f"{place} is listed in the ledger but the file does not exist; see `simic doctor`"
         ) from error
-    if (size := target.stat().st_size) != part.size_bytes:
+
+
+def _verify(lake: Lake, part: Part, path: Path) -> None:
+    """Raise IntegrityError, which names the part in the lake, unless ``path`` holds the part as it was committed."""
+    place = f"{lake.store.place}/{part.part}"
+    if (size := path.stat().st_size) != part.size_bytes:
         raise IntegrityError(f"{place}: expected {part.size_bytes} bytes, found {size}; see `simic doctor`")
-    if (digest := sha256_file(target)) != part.sha256:
+    if (digest := sha256_file(path)) != part.sha256:
         raise IntegrityError(f"{place}: expected SHA-256 {part.sha256}, found {digest}; see `simic doctor --deep`")
 
 

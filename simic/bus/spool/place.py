@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from simic.contracts.errors import ConfigError
@@ -23,9 +24,10 @@ def refuse_topic_folder(folder: Path, name: str) -> None:
     Raises:
         ConfigError: the message names the folder to give instead.
     """
-    path = folder.resolve()
+    path = Path(os.path.realpath(folder))  # not `resolve`, which fails for links that go in a circle
     topic = next((place for place in (path, *path.parents) if place.name in TOPICS), None)
-    if topic is None and any((path / waiting).is_dir() for waiting in _WAITING):
+    # `is_dir` fails where one may not look; whoever makes the spool there says so
+    if topic is None and any(os.path.isdir(path / waiting) for waiting in _WAITING):  # noqa: PTH112
         topic = path
     if topic is not None:
         found = "the folder of a topic" if topic == path else "a folder inside that of a topic"

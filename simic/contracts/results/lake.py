@@ -33,7 +33,8 @@ class LakeStatus(Contract):
     rows: Count
     size_bytes: Count
     small_parts: Count
-    """Number of parts that `simic lake compact` merges now: neighbours of one day that are below ``lake.small_mb``."""
+    """Number of parts that `simic lake compact` merges now: small neighbours of one UTC month, or of one day where
+    ``lake.max_age_days`` is set."""
     oldest_landed_at: UtcDatetime | None
     newest_landed_at: UtcDatetime | None
     retired_files: Count

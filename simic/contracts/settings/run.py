@@ -246,7 +246,8 @@ class LakeConfig(Contract):
     """An ingest first drops parts whose newest row landed more than this many days ago; null keeps all. While
     it is set, only parts of one UTC day are merged, so that no row of them stays more than a day longer."""
     max_bytes: Annotated[int, Field(ge=0, le=2**53)] | None = None
-    """An ingest first drops the oldest parts while the total size exceeds this many bytes; null keeps all."""
+    """An ingest first drops the oldest parts while the total size exceeds this many bytes; null keeps all. While it is
+    set, a merge takes less than an eighth of it, so that no drop takes much more than the excess."""
     grace_minutes: Annotated[float, Field(ge=0, le=100_000)] = 60.0
     """Minutes that files of merged and dropped parts stay for readers in progress."""
     remember_days: Annotated[float, Field(ge=0, le=36_500)] = 365.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -30,6 +31,19 @@ def test_a_link_to_a_topic_is_refused(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "spool" / TOPICS[0])
     with pytest.raises(ConfigError, match=f"; give {tmp_path / 'spool'}$"):
         refuse_topic_folder(tmp_path / "link", "--spool")
+
+
+def test_a_place_that_cannot_be_looked_at_is_left_to_those_who_make_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "circle").symlink_to("circle")
+    refuse_topic_folder(tmp_path / "circle", "--spool")
+
+    def refuse(path: object, **_: object) -> os.stat_result:
+        raise PermissionError(path)
+
+    monkeypatch.setattr(os, "stat", refuse)
+    refuse_topic_folder(tmp_path, "--spool")
 
 
 def test_a_spool_is_taken_new_or_used(tmp_path: Path) -> None:

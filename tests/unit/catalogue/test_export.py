@@ -135,6 +135,13 @@ def test_types_survive_in_parquet(full: Home, tmp_path: Path) -> None:
         ("340282366920938463463374607431768211455::UHUGEINT", "column x has type UHUGEINT"),
         ("TIMETZ '10:00:00+02'", "column x has type TIME WITH TIME ZONE"),
         ("'101'::BIT", "column x has type BIT"),
+        ("1::BIGNUM", "column x has type BIGNUM"),
+        ("[340282366920938463463374607431768211455::UHUGEINT]", r"column x has type UHUGEINT\[\]"),
+        ("{'a': MAP {'k': TIMETZ '10:00:00+02'}}", "TIME WITH TIME ZONE.*cast it, as in x::VARCHAR"),
+        ("array_value('101'::BIT)", r"column x has type BIT\[1\]"),
+        ("{'a': [INTERVAL 3 MONTH]}", "INTERVAL.*which Parquet lacks"),
+        ("[union_value(a := 1)]", "UNION.*which Parquet lacks"),
+        ("MAP {}", "Parquet has no place for a value"),
     ],
 )
 def test_what_parquet_would_change_is_refused(full: Home, tmp_path: Path, value: str, message: str) -> None:

@@ -130,6 +130,16 @@ def test_days_are_not_merged_where_parts_are_dropped_by_age(tmp_path: Path) -> N
     assert days_of(home) == [("01-06", 40), ("01-07", 40)]
 
 
+def test_a_merge_takes_little_of_a_lake_that_is_limited_in_size(tmp_path: Path) -> None:
+    """The oldest part is dropped as a whole, so one that held most rows would take them along for a byte too many."""
+    home = Home(tmp_path)
+    land_on(home, "01-06", "01-07", "01-08", "01-09")
+    size_bytes = maintenance(home).status().size_bytes
+    assert maintenance(home, max_bytes=size_bytes).compact().merges == 0
+    assert maintenance(home, max_bytes=10 * size_bytes).compact().merges == 1
+    assert days_of(home) == [("01-06", 60), ("01-09", 20)]
+
+
 def test_an_ingest_merges_the_nights_of_a_month_that_is_over(tmp_path: Path) -> None:
     home = Home(tmp_path)
     land_on(home, "01-06", "01-07")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +13,7 @@ from support.builders.reports import episode
 from support.homes.pipeline import NOW, curate_all, land
 
 from simic.catalogue.query import query
+from simic.contracts.errors import IntegrityError
 from simic.contracts.results.receipts import SnapshotManifest
 from simic.runtime.home import Home
 from simic.snapshots.index import list_snapshots
@@ -56,6 +59,37 @@ def test_a_part_is_copied_once(home: Home) -> None:
     (part,) = (path for path in first.glob("part-*"))
     assert (second / part.name).stat().st_ino == part.stat().st_ino
     assert part.stat().st_ino != next(home.experience.rglob("part-*")).stat().st_ino
+
+
+def test_a_part_is_copied_once_to_another_mount_of_one_file_system(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Links between two mounts fail, though both have the same device."""
+    home, real = Home(tmp_path), os.link
+    land(home, episode(1))
+
+    def link(source: Path, target: Path) -> None:
+        if home.experience in source.parents:
+            raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
+        real(source, target)
+
+    monkeypatch.setattr(os, "link", link)
+    first, second = (Path(curate_all(home, ttl_days=days).path) for days in (9.0, 8.0))
+    (part,) = first.glob("part-*")
+    assert (second / part.name).samefile(part)
+
+
+def test_damage_in_the_lake_is_found_though_a_snapshot_has_the_part(home: Home) -> None:
+    curate_all(home, ttl_days=9.0)
+    (part,) = home.experience.rglob("part-*")
+    content = bytearray(part.read_bytes())
+    content[len(content) // 2] ^= 1
+    part.write_bytes(content)
+    with pytest.raises(IntegrityError, match=f"{part}: expected SHA-256"):
+        curate_all(home, ttl_days=8.0)
+    part.unlink()
+    with pytest.raises(IntegrityError, match=f"{part} is listed in the ledger but the file does not exist"):
+        curate_all(home, ttl_days=8.0)
 
 
 def test_a_damaged_one_is_set_aside_in_the_home_and_made_again(home: Home) -> None:
