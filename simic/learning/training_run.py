@@ -82,7 +82,7 @@ class Lineage(NamedTuple):
     start: WarmStart | None = None
     """The start policy; None begins with random weights."""
     state: LearnerState | None = None
-    """Optimiser, counters and sampler of the round before; None unless this is a further round."""
+    """Counters, sampler, advantage scale and curriculum of the round before; None unless this is a further round."""
     weights: Mapping[str, Tensor] = {}
     """Parameters of the start policy by name, with which the policy of a further round is averaged."""
     anchor: Anchor | None = None
