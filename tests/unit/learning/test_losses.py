@@ -219,6 +219,19 @@ def test_d7_a_bound_of_zero_reaches_the_loss(store: GraphDataset, network: Polic
     assert [float(metrics[name]) for name in ("advantage_mean", "advantage_sd", "value_loss")] == [0.0, 0.0, 0.0]
 
 
+def test_d7_a_trace_of_zero_reaches_the_loss_by_either_setting(store: GraphDataset, network: PolicyNetwork) -> None:
+    """Both leave only the first difference of the sum, so the targets are equal."""
+
+    def errors(**settings: float) -> torch.Tensor:
+        config = CONFIG.model_copy(update=settings)
+        found = vtrace_loss(network, store.batch(np.arange(12)), config, SCALE).errors
+        assert found is not None
+        return found
+
+    assert torch.equal(errors(c_bar=0.0), errors(lambda_=0.0))
+    assert not torch.allclose(errors(c_bar=0.0), errors(), atol=1e-3)
+
+
 def test_the_policy_gradient_has_a_bound_of_its_own(store: GraphDataset, network: PolicyNetwork) -> None:
     """It scales the policy's part of the loss where it holds, and changes no target of the value."""
     batch = store.batch(np.arange(12))
