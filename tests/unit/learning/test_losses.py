@@ -242,6 +242,20 @@ def test_the_policy_gradient_has_a_bound_of_its_own(store: GraphDataset, network
     torch.testing.assert_close(twice["policy_loss"], 2.0 * plain["policy_loss"])
 
 
+def test_the_explained_variance_is_the_share_of_the_targets_variance(
+    store: GraphDataset, network: PolicyNetwork
+) -> None:
+    """Not of the values', of which a value that does not vary would explain all."""
+    batch = store.batch(np.arange(12))
+    loss = vtrace_loss(network, batch, CONFIG, SCALE)
+    assert loss.errors is not None
+    with torch.no_grad():
+        own, _ = batch.successors(network.value(batch.with_finals))
+    errors = batch.valid_only(loss.errors)
+    expected = 1.0 - errors.var(correction=0) / (batch.valid_only(own) + errors).var(correction=0)
+    torch.testing.assert_close(loss.metrics["explained_variance"], expected, atol=1e-5, rtol=1e-5)
+
+
 def test_h1_a_collapsed_head_shows_in_its_own_entropy(store: GraphDataset, network: PolicyNetwork) -> None:
     batch = store.batch(np.arange(12))
     before = vtrace_loss(network, batch, CONFIG, SCALE).metrics
