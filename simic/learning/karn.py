@@ -95,6 +95,8 @@ class KarnTraining:
 
         Raises:
             DivergenceError: if a loss or a gradient is not finite.
+            OutOfMemoryError: if a single example needs more memory than there is.
+            CircuitOpenError: if a batch cannot be read.
         """
         schedule = rates_of(self.updates)
         noise = FeatureNoise(FEATURE_NOISE, torch.Generator().manual_seed(derive(self._seed, "karn noise")))

@@ -19,7 +19,7 @@ from simic.learning.losses import Loss
 from simic.learning.micro_batches import add_up, split_rows
 from simic.learning.precision import Precision
 from simic.learning.rates import LrController, LrPolicy, LrSchedule
-from simic.learning.safety.guard import OUT_OF_MEMORY
+from simic.learning.safety.guard import OUT_OF_MEMORY, Guard
 from simic.learning.safety.memory import is_out_of_memory
 
 __all__ = ["Learner", "NetworkLearner"]
@@ -56,7 +56,7 @@ class NetworkLearner:
         self._device = next(network.parameters()).device
         self._fitting: int | None = None
         """Most rows of a part since memory ran out; None if it never did."""
-        self.history = History() if history is None else history
+        self.history = History(guard=Guard(config)) if history is None else history
         self.updates = 0
         """Optimiser steps so far, over all phases and rounds."""
         self.penalty = penalty

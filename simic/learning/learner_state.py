@@ -49,7 +49,7 @@ class LearnerState(Contract):
     rounds: Count
     """Rounds so far, the first training run included."""
     advantage_scale: Annotated[float, Field(gt=0)] | None
-    """Advantage scale in points; null before the first V-trace pass."""
+    """Advantage scale in points; null before the first counted pass."""
     snapshots: list[Digest]
     """Digests of all training snapshots, in order."""
     sampler: SamplerState

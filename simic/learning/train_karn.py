@@ -54,7 +54,8 @@ def train_karn(
     Raises:
         TrainingError: for too little experience.
         DivergenceError: for a loss, gradient or weight that is not finite.
-        ResourceLimitError: beyond ``train.max_hours`` or ``train.max_memory_gb``.
+        ResourceLimitError: beyond ``train.max_hours`` or ``train.max_memory_gb``, or without memory for an update.
+        CircuitOpenError: if batches cannot be read, after the pause of ``train.safety.breakers.sampling``.
         IntegrityError: if the snapshot is damaged.
         ContractError: if rows do not fit.
     """

@@ -42,6 +42,7 @@ from simic.learning.learner_state import LearnerState, SamplerState, read_pass_c
 from simic.learning.objective import LearningTask, Objective, PassState
 from simic.learning.objectives import OBJECTIVES
 from simic.learning.phases import Record, fresh_network, means, round_rows
+from simic.learning.safety.guard import Guard
 from simic.replay.dataset import GraphDataset
 from simic.replay.sampler import PassSampler
 from simic.runtime.seeds import derive
@@ -81,7 +82,7 @@ class Lineage(NamedTuple):
     start: WarmStart | None = None
     """The start policy; None begins with random weights."""
     state: LearnerState | None = None
-    """Optimiser, counters and sampler of the round before; None unless this is a further round."""
+    """Counters, sampler, advantage scale and curriculum of the round before; None unless this is a further round."""
     weights: Mapping[str, Tensor] = {}
     """Parameters of the start policy by name, with which the policy of a further round is averaged."""
     anchor: Anchor | None = None
@@ -118,7 +119,7 @@ class TrainingRun:
             raise ConfigError(
                 f"train.vtrace_passes {config.vtrace_passes} exceeds train.max_passes {config.max_passes}"
             )
-        history = History() if history is None else history
+        history = History(guard=Guard(config)) if history is None else history
         if start is None:
             require_policy(config.lora)
             learner = Learner(fresh_network(store, config, seed), config, history)

@@ -10,15 +10,17 @@ __all__ = ["keep_freed_memory"]
 
 _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4
 """Parameters of ``mallopt``, from glibc's malloc.h."""
-_VARIABLES = ("MALLOC_MMAP_MAX_", "MALLOC_TRIM_THRESHOLD_", "GLIBC_TUNABLES")
+_NEVER = -1
+"""Threshold that no block reaches; any other is at most 2 GiB, which a worker may free at once."""
+_VARIABLES = ("MALLOC_MMAP_MAX_", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "GLIBC_TUNABLES")
 """Environment variables with which a user tunes the same."""
 
 
 def keep_freed_memory() -> bool:
-    """Let this process keep freed memory for its next tensors; return whether the C library can.
+    """Let this process keep freed memory for its next tensors; return whether it does.
 
     glibc gives large blocks back to the system when they are freed, so a loop that needs the same blocks again pays for
-    their page faults each time. The process keeps its peak until it ends. Nothing changes where a user tunes malloc.
+    their page faults each time. The process keeps its peak until it ends. Nothing changes where a user tunes the same.
     """
     if sys.platform != "linux" or any(name in os.environ for name in _VARIABLES):
         return False
@@ -26,4 +28,4 @@ def keep_freed_memory() -> bool:
     if mallopt is None:
         return False
     # Without blocks of their own, large allocations come from the heap, whose end is never given back.
-    return bool(mallopt(_M_MMAP_MAX, 0)) and bool(mallopt(_M_TRIM_THRESHOLD, 2**31 - 1))
+    return bool(mallopt(_M_MMAP_MAX, 0)) and bool(mallopt(_M_TRIM_THRESHOLD, _NEVER))

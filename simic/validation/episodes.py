@@ -121,7 +121,8 @@ class Effort(NamedTuple):
 class Scores:
     """How N finished episodes went, [N] each, in the order of their hosts; computed from their steps alone.
 
-    So grown episodes and those of a log are scored alike. Accuracies are shares in [0, 1], of the committed network.
+    So a host that grows before a person is scored as in a trial. Accuracies are shares in [0, 1], of the committed
+    network.
     """
 
     returns: NDArray[np.float64]

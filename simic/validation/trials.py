@@ -96,7 +96,7 @@ class TrialSettings(NamedTuple):
     world: WorldConfig
     """Hosts, and the horizon of an episode in epochs."""
     trial: TrialConfig
-    """Confidence and resampling of the intervals, and whether episodes land on the bus."""
+    """Confidence and resampling of the intervals. Whether episodes land on the bus is the reporter's affair."""
     reward: RewardConfig
     """Prices of the returns, in points."""
     flags: FlagConfig = DEFAULT_FLAGS

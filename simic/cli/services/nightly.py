@@ -85,9 +85,9 @@ def _follow(prefect: PrefectApi, run: Mapping[str, Any], is_served: Callable[[],
             raise _abandoned(prefect, run)
         time.sleep(POLL_S)
         try:
-            run = prefect.get(f"flow_runs/{run['id']}")
+            latest = prefect.get(f"flow_runs/{run['id']}")
             _say_stages(prefect, run["id"], stages, say)
-            silent = 0
+            run, silent = latest, 0  # only now, so that a run that has ended is asked for its last stages again
         except TransientError:
             silent += 1
             if silent == MOST_SILENT:

@@ -59,9 +59,9 @@ class Anchor(NamedTuple):
     """
 
     weights: dict[str, Tensor]
-    """theta*: those of the start policy."""
+    """theta*: those of the policy that the first training of the run began with, in its later rounds too."""
     fisher: dict[str, Tensor]
-    """F: the diagonal of its Fisher information, at least 0."""
+    """F: the diagonal of its Fisher information, with that of policies before it (``consolidate``); at least 0."""
 
 
 class ElasticPenalty:

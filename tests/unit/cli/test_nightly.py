@@ -69,3 +69,22 @@ def test_a_busy_server_is_asked_again_and_a_dead_one_is_given_up(monkeypatch: py
     with pytest.raises(TransientError, match="did not answer"):
         nightly._follow(dead, run, lambda: True, print)  # type: ignore[arg-type]
     assert dead.asked == 1 + nightly.MOST_SILENT
+
+
+class _Ending(_BusyServer):
+    """Does not answer the first question about the stages of a run that has ended."""
+
+    def post(self, _path: str, _question: object) -> list[Any]:
+        if self.asked < self.polls:
+            return []
+        if self.asked == self.polls:
+            raise TransientError("Prefect did not answer")
+        stage = {"id": "2", "name": "promote", "state_type": "COMPLETED", "state_name": "Completed"}
+        return [{**stage, "end_time": "2026-01-05", "total_run_time": 2.0}]
+
+
+def test_the_last_stages_of_a_run_are_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nightly, "POLL_S", 0.0)
+    said = list[str]()
+    run = nightly._follow(_Ending(set(), polls=2), {"id": "1", "state_type": "RUNNING"}, lambda: True, said.append)  # type: ignore[arg-type]
+    assert (run["state_type"], said) == ("COMPLETED", ["promote: Completed after 2.0 s"])

@@ -68,6 +68,8 @@ def test_the_weights_by_hand(store: GraphDataset, network: PolicyNetwork) -> Non
         rows = relevant[:, head]
         expected -= float((weights[rows] * log_prob[rows, head]).mean()) if rows.any() else 0.0
     assert float(found.metrics["policy_loss"]) == pytest.approx(expected, rel=1e-4)
+    assert found.errors is not None, "of the values from the returns"
+    torch.testing.assert_close(found.errors[batch.time, batch.sequence] / 4.0, exponents, atol=1e-3, rtol=1e-4)
 
 
 @pytest.mark.parametrize("largest", [7.0, 8.0, 13.0, 26.0])

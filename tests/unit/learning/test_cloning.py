@@ -81,6 +81,15 @@ def test_the_policy_learns_from_actions_and_from_no_return(store: GraphDataset) 
     assert any(not torch.equal(one, two) for one, two in zip(*values, strict=True))
 
 
+def test_the_value_learns_the_returns_of_the_log(store: GraphDataset) -> None:
+    network, batch = TrainingRun.begin(store, CONFIG, None, 0).learner.network, store.batch(np.arange(16))
+    found = imitation_loss(network, batch, CONFIG.model_copy(update={"lambda_": 1.0})).errors
+    assert found is not None
+    with torch.no_grad():
+        expected = batch.returns[batch.time, batch.sequence] - network.value(batch.steps)
+    torch.testing.assert_close(found[batch.time, batch.sequence], expected, atol=1e-3, rtol=1e-4)
+
+
 def test_importance_weights_of_prioritised_draws_weigh_sequences(store: GraphDataset) -> None:
     """Two copies of a batch of one sequence, of which the second weighs nothing, give half the loss of the first."""
     network = TrainingRun.begin(store, CONFIG, None, 0).learner.network

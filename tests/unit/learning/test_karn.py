@@ -14,11 +14,12 @@ import torch
 from support.builders.learning import KINDS, RETURNS, bandit_branches, bandit_episodes
 from support.builders.snapshots import write_snapshot
 
-from simic.contracts.errors import ContractError, TrainingError
+from simic.contracts.errors import CircuitOpenError, ContractError, TrainingError
 from simic.contracts.results.karn import KarnReport
 from simic.contracts.results.receipts import Provenance, SnapshotManifest
 from simic.contracts.settings.karn import KarnConfig, KarnNetworkConfig
 from simic.contracts.settings.network import NetworkConfig
+from simic.contracts.settings.safety import BreakerConfig, BreakersConfig, SafetyConfig
 from simic.contracts.settings.training import TrainConfig
 from simic.controllers.karn import KarnNetwork, load_karn
 from simic.hosts.plugins import blueprint_names
@@ -228,6 +229,24 @@ def test_equal_seeds_give_equal_bits_and_other_seeds_others(branched: GraphDatas
 def test_too_little_experience_is_refused_and_the_message_says_what_to_collect(branched: GraphDataset) -> None:
     with pytest.raises(TrainingError, match=r"compares 7\d slots .* fewer than karn\.min_examples 500: collect branch"):
         KarnTraining(branched, CONFIG.model_copy(update={"min_examples": 500}), TRAIN, 0)
+
+
+def test_a_batch_is_read_again_as_often_as_the_breaker_of_the_settings_lets_it(
+    branched: GraphDataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = list[int]()
+
+    def broken(_store: GraphDataset, rows: np.ndarray) -> None:
+        calls.append(len(rows))
+        raise OSError("Input/output error")
+
+    breakers = BreakersConfig(sampling=BreakerConfig(failures=2, open_s=0.0))
+    config = TRAIN.model_copy(update={"safety": SafetyConfig(breakers=breakers)})
+    training = KarnTraining(branched, CONFIG, config, 0)
+    monkeypatch.setattr(GraphDataset, "states", broken)
+    with pytest.raises(CircuitOpenError, match="after 2 failures and a pause of 0 s one more attempt failed"):
+        next(training.run())
+    assert len(calls) == 3
 
 
 def sealed(root: Path, snapshot: SnapshotManifest, seed: int = 0) -> KarnReport:

@@ -219,6 +219,19 @@ def test_d7_a_bound_of_zero_reaches_the_loss(store: GraphDataset, network: Polic
     assert [float(metrics[name]) for name in ("advantage_mean", "advantage_sd", "value_loss")] == [0.0, 0.0, 0.0]
 
 
+def test_d7_a_trace_of_zero_reaches_the_loss_by_either_setting(store: GraphDataset, network: PolicyNetwork) -> None:
+    """Both leave only the first difference of the sum, so the targets are equal."""
+
+    def errors(**settings: float) -> torch.Tensor:
+        config = CONFIG.model_copy(update=settings)
+        found = vtrace_loss(network, store.batch(np.arange(12)), config, SCALE).errors
+        assert found is not None
+        return found
+
+    assert torch.equal(errors(c_bar=0.0), errors(lambda_=0.0))
+    assert not torch.allclose(errors(c_bar=0.0), errors(), atol=1e-3)
+
+
 def test_the_policy_gradient_has_a_bound_of_its_own(store: GraphDataset, network: PolicyNetwork) -> None:
     """It scales the policy's part of the loss where it holds, and changes no target of the value."""
     batch = store.batch(np.arange(12))
@@ -227,6 +240,20 @@ def test_the_policy_gradient_has_a_bound_of_its_own(store: GraphDataset, network
     plain, twice = (vtrace_loss(network, rare, config, SCALE).metrics for config in configs)
     assert torch.equal(plain["value_loss"], twice["value_loss"])
     torch.testing.assert_close(twice["policy_loss"], 2.0 * plain["policy_loss"])
+
+
+def test_the_explained_variance_is_the_share_of_the_targets_variance(
+    store: GraphDataset, network: PolicyNetwork
+) -> None:
+    """Not of the values', of which a value that does not vary would explain all."""
+    batch = store.batch(np.arange(12))
+    loss = vtrace_loss(network, batch, CONFIG, SCALE)
+    assert loss.errors is not None
+    with torch.no_grad():
+        own, _ = batch.successors(network.value(batch.with_finals))
+    errors = batch.valid_only(loss.errors)
+    expected = 1.0 - errors.var(correction=0) / (batch.valid_only(own) + errors).var(correction=0)
+    torch.testing.assert_close(loss.metrics["explained_variance"], expected, atol=1e-5, rtol=1e-5)
 
 
 def test_h1_a_collapsed_head_shows_in_its_own_entropy(store: GraphDataset, network: PolicyNetwork) -> None:

@@ -179,3 +179,33 @@ def test_an_off_policy_step_weighs_at_most_rho_bar_and_less_if_the_reference_tak
         changed = SequenceBatch(**{**batch.__dict__, "log_prob_behaviour": behaviour})
         spread.append(float(ppo_loss(network, network, changed, CONFIG, 5.0).metrics["advantage_sd"]))
     assert spread == pytest.approx([spread[0], spread[0] / 2, spread[0]], rel=1e-4)
+
+
+def test_the_parts_by_hand(store: GraphDataset) -> None:
+    """With lambda 1 the advantage is the return to go less the reference's value; the reference weighs the steps."""
+    shape = NetworkShape(hidden=16, layers=1, blueprints=blueprint_names())
+    reference = PolicyNetwork(shape, seed=3)
+    reference.set_value_scale(10.0, 8.0)
+    policy, batch = moved(reference), store.batch(np.arange(24))
+    found = ppo_loss(policy, reference, batch, CONFIG.model_copy(update={"lambda_": 1.0}), 4.0)
+    with torch.no_grad():
+        before, after = (
+            batch.distribution(one.act(batch.steps), CONFIG.network.exploration) for one in (reference, policy)
+        )
+        values = [one.value(batch.steps) for one in (reference, policy)]
+    old, new = (one.log_prob(batch.actions) for one in (before, after))
+    returns = batch.returns[batch.time, batch.sequence]
+    weights = (old.joint - batch.log_prob_behaviour[batch.time, batch.sequence]).exp().clamp(max=CONFIG.rho_bar)
+    assert float(weights.min()) < 0.8 < float(weights.max())
+    gain = (weights * (returns - values[0]) / 4.0).unsqueeze(1)
+    ratio, clip = (new.heads - old.heads).exp(), CONFIG.ppo_clip
+    objective = torch.minimum(ratio * gain, ratio.clamp(1 - clip, 1 + clip) * gain)
+    objective = torch.where(gain < 0, torch.maximum(objective, CONFIG.ppo_dual_clip * gain), objective)
+    policy_loss = -heads.equal_noise_sum(objective, heads.relevant_heads(batch.actions))
+    torch.testing.assert_close(found.metrics["policy_loss"], policy_loss, atol=1e-4, rtol=1e-4)
+    assert found.errors is not None
+    errors = found.errors[batch.time, batch.sequence]
+    torch.testing.assert_close(errors, returns - values[1], atol=1e-3, rtol=1e-4)
+    kl = before.kl(after, batch.actions).sum(1).mean()
+    torch.testing.assert_close(found.metrics["kl"], kl)
+    assert float(kl) != pytest.approx(float(after.kl(before, batch.actions).sum(1).mean()), rel=1e-3)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import sys
@@ -72,6 +73,19 @@ def resident_after_freeing(size: int) -> int:
     block = bytearray(b"x") * size
     del block
     return resident() - before
+
+
+def data_after_freeing(size: int) -> int:
+    """Return by how many bytes the data segment is larger after a block of ``size`` bytes, never used, was freed."""
+
+    def data() -> int:
+        return int(Path("/proc/self/statm").read_text("ascii").split()[5]) * os.sysconf("SC_PAGE_SIZE")
+
+    libc = ctypes.CDLL(None)
+    libc.malloc.restype = ctypes.c_void_p
+    before = data()
+    libc.free(ctypes.c_void_p(libc.malloc(ctypes.c_size_t(size))))
+    return data() - before
 
 
 def leave_pid_and_sleep(directory: str) -> None:
