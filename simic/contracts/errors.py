@@ -133,7 +133,7 @@ class TrainingError(SimicError):
 
 
 class DivergenceError(TrainingError):
-    """A loss, a gradient or a weight is not finite."""
+    """A loss, a gradient or a weight is not finite, or the loss keeps rising."""
 
 
 class HopelessError(TrainingError):

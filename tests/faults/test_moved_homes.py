@@ -33,7 +33,7 @@ class Copied:
     """A home in which a run was killed, and its copy in which the same command was given again."""
 
     def __init__(self, folder: Path) -> None:
-        self.profile = write_tiny_profile(folder / "tiny.toml", rounds=0)
+        self.profile = write_tiny_profile(folder / "tiny.toml", rounds=0, horizon=6, min_experiences=20)
         self.original, self.copy = Home(folder / "original"), Home(folder / ODD)
         self.kill_a_run(self.original)
         self.before = bytes_of(self.original.root)

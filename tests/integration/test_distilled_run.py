@@ -25,8 +25,9 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The home of a run; what the command printed is in ``printed.txt`` beside it."""
     root = tmp_path_factory.mktemp("distilled")
     profile = write_tiny_profile(
-        root / "tiny.toml", start="distil", rounds=1, also_sets=("benchmark", "varied"), further_set="varied"
-    )
+        root / "tiny.toml", start="distil", horizon=6, min_experiences=20, also_sets=("benchmark", "varied"),
+        further_set="varied",
+    )  # fmt: skip
     done = _simic(root / "home", "run", "--profile", str(profile))
     assert done.returncode in (0, 3), done.stderr
     assert "V-trace" not in done.stderr

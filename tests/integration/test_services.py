@@ -28,6 +28,7 @@ from simic.cli.services.stack import POOL
 SIMIC = Path(sys.executable).with_name("simic")
 PREFECT = Path(sys.executable).with_name("prefect")
 CANCELLED = {"flow_runs": {"state": {"type": {"any_": ["CANCELLED"]}}}}
+SHORT = {"horizon": 6, "min_experiences": 20}
 STAGES = ("ingest", "curate", "train", "validate", "decide", "record")
 
 
@@ -107,8 +108,8 @@ def test_a_deployment_completes_on_reports_already_on_the_bus(
 ) -> None:
     """The reports come from a deployment watched by Prefect's own command, the verdict from `simic nightly`."""
     services, _ = stack
-    profile = str(write_tiny_profile(tmp_path / "tiny.toml", rounds=0))
-    without_own = str(write_tiny_profile(tmp_path / "offline.toml", rounds=0, episodes=0))
+    profile = str(write_tiny_profile(tmp_path / "tiny.toml", rounds=0, **SHORT))
+    without_own = str(write_tiny_profile(tmp_path / "offline.toml", rounds=0, episodes=0, **SHORT))
     given = ("--param", f'profile="{profile}"', "--param", "episodes=20")
     collected = services.prefect("deployment", "run", "collect/collect", *given, "--watch")
     assert collected.returncode == 0, collected.stdout + collected.stderr

@@ -37,8 +37,9 @@ class LakeTwin(RuleBasedStateMachine):
         shutil.rmtree(self.home.root)
 
     @initialize(batch=st.integers(2, 5))
-    def begin_with_several_parts(self, batch: int) -> None:
-        self.deliver(list(range(4)), batch, 0)
+    def begin_with_several_parts_of_two_days(self, batch: int) -> None:
+        self.deliver(list(range(3)), batch, 0)
+        self.deliver(list(range(3, 6)), batch, 1)
 
     @rule(
         keys=st.lists(st.integers(0, len(EPISODES) - 1), min_size=1, max_size=3),
@@ -57,15 +58,20 @@ class LakeTwin(RuleBasedStateMachine):
         self.live += [(report_id, self.now.day) for report_id in new]
         self.known |= set(new)
 
-    @rule()
-    def merge(self) -> None:
-        # Within days, because the twin drops by the day of each row.
-        maintenance(self.home, self.clock, max_age_days=36_500.0).compact()
+    @rule(is_daily=st.booleans())
+    def merge(self, is_daily: bool) -> None:
+        """Within days, as where an ingest drops by age, or within the month."""
+        maintenance(self.home, self.clock, max_age_days=36_500.0 if is_daily else None).compact()
 
     @rule(days=st.integers(1, 2))
     def drop_by_age(self, days: int) -> None:
-        maintenance(self.home, self.clock).retain(max_age_days=days - 0.5)
-        self.live = [entry for entry in self.live if entry[1] > (self.now - timedelta(days=days)).day]
+        """Whole parts go, from the oldest on, as long as they hold old rows only."""
+        newest_old_day = (self.now - timedelta(days=days)).day
+        done = maintenance(self.home, self.clock).retain(max_age_days=days - 0.5)
+        assert all(day <= newest_old_day for _, day in self.live[: done.rows])
+        self.live = self.live[done.rows :]
+        for part in open_lake(self.home).parts[:1]:
+            assert any(day > newest_old_day for _, day in self.live[: part.rows])
 
     @rule(share=st.sampled_from([0.0, 0.3, 0.6, 0.9]))
     def drop_by_bytes(self, share: float) -> None:
