@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -87,9 +87,26 @@ def decided(report: ValidationReport, gate: GateConfig, min_commit_rate: float) 
     )  # fmt: skip
 
 
-def test_a_policy_that_knows_nothing_is_tried_judged_recorded_and_turned_away(place: Home) -> None:
+class Judged(NamedTuple):
+    """A policy that knows nothing, and the report about it."""
+
+    place: Home
+    training: TrainingReport
+    report: ValidationReport
+    landed: Counter[str]
+    """Hosts whose episodes the reporter got, by controller."""
+
+
+@pytest.fixture(scope="module")
+def judged(tmp_path_factory: pytest.TempPathFactory) -> Judged:
+    place = furnished_home(tmp_path_factory.mktemp("judged") / "place", tmp_path_factory)
     training, landed = untrained(place, 0), Counter[str]()
     report = judge(place, training, reporter=lambda arm, _, hosts, *_rest: landed.update({arm: len(hosts)}))
+    return Judged(place, training, report, landed)
+
+
+def test_a_policy_that_knows_nothing_is_tried_judged_recorded_and_turned_away(judged: Judged) -> None:
+    place, training, report, landed = judged
     assert landed == {trial.controller: len(report.trials.host_keys) for trial in report.trials.controllers}
     assert [trial.controller for trial in report.trials.controllers] == [*COMPARISON_CONTROLLERS, "candidate"]
     assert set(report.differences) == set(COMPARISON_CONTROLLERS)
@@ -123,10 +140,9 @@ def test_a_policy_that_knows_nothing_is_tried_judged_recorded_and_turned_away(pl
     assert registry.champion() is None
 
 
-def test_lf51_the_report_names_the_settings_in_which_the_plan_book_differs(place: Home) -> None:
+def test_lf51_the_report_names_the_settings_in_which_the_plan_book_differs(judged: Judged) -> None:
     """The shipped book was searched on episodes of 20 epochs."""
-    report = judge(place, untrained(place, 0))
-    assert report.trials.book_differences == ["world.horizon 6 instead of 20"]
+    assert judged.report.trials.book_differences == ["world.horizon 6 instead of 20"]
 
 
 def test_another_sealed_policy_in_the_place_of_the_candidate_or_the_champion_is_not_judged(place: Home) -> None:
@@ -178,9 +194,8 @@ def test_a_policy_that_waits_or_gives_nan_is_turned_away_for_that(
     assert (verdicts["finite_outputs"] is Verdict.PASS) == (change is idle)
 
 
-def test_judging_again_gives_the_same_evidence_and_the_same_decision(place: Home) -> None:
-    training = untrained(place, 1)
-    first, second = judge(place, training), judge(place, training, chunk=3)
+def test_judging_again_gives_the_same_evidence_and_the_same_decision(judged: Judged) -> None:
+    first, second = judged.report, judge(judged.place, judged.training, chunk=3)
     assert first.trials.controllers == second.trials.controllers
     assert first.differences == second.differences
     digests = {decided(report, CONFIG.gate, 0.02).digest for report in (first, second)}
