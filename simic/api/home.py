@@ -23,8 +23,8 @@ class Home:
         """Open a home that exists.
 
         Args:
-            root: Directory of the home. By default ``SIMIC_HOME``, or the checkout around the current directory, or the
-                current directory, as for the command line.
+            root: Directory of the home. By default ``SIMIC_HOME``, or the current directory if it is a home, or the
+                checkout around it, or the current directory, as for the command line.
 
         Raises:
             ConfigError: if there is no home at that place; `simic init` creates one.

@@ -45,8 +45,8 @@ HomeOption: TypeAlias = Annotated[
         "--home",
         metavar="PATH",
         callback=_choose,
-        help="Folder of data/, mlruns/ and .prefect/; default: SIMIC_HOME, else the checkout that holds the current "
-        "folder, else the current folder.",
+        help="Folder of data/, mlruns/ and .prefect/; default: SIMIC_HOME, else the current folder if it is a home, "
+        "else the checkout that holds it, else the current folder.",
     ),
 ]
 

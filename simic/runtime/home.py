@@ -287,6 +287,8 @@ def _resolved(path: Path) -> Path:
 def resolve_home() -> Home:
     """Return ``SIMIC_HOME``, or the checkout around the current directory, or the current directory.
 
+    A current directory that is a home comes before a checkout around it.
+
     Raises ConfigError if ``SIMIC_LAKE_URL`` is not an address of a lake, or the home's path is not UTF-8.
     """
     named, lake_url = os.environ.get(HOME_VARIABLE), _lake_url()
@@ -294,7 +296,8 @@ def resolve_home() -> Home:
         root = Path(named).expanduser()
     else:
         here = Path.cwd()
-        root = next((path for path in (here, *here.parents) if _is_checkout(path)), here)
+        around = (here, *here.parents)
+        root = here if _has_ledgers(here) else next((path for path in around if _is_checkout(path)), here)
     try:
         str(root.absolute()).encode()
     except UnicodeEncodeError:
@@ -312,6 +315,13 @@ def _lake_url() -> str | None:
     except ConfigError as error:
         raise ConfigError(f"{LAKE_VARIABLE}: {error}") from None
     return url
+
+
+def _has_ledgers(path: Path) -> bool:
+    try:
+        return Home(path).is_home()
+    except ConfigError:
+        return False  # whoever uses that directory as a home is told why it cannot be one
 
 
 def _is_checkout(path: Path) -> bool:

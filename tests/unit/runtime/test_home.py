@@ -40,6 +40,18 @@ def test_without_it_the_checkout_around_is_the_home(
     assert resolve_home().root == (tmp_path if is_found else inner)
 
 
+def test_a_home_within_a_checkout_comes_before_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "pyproject.toml").write_text('[project]\nname = "simic"\n')
+    Home(tmp_path).create()
+    trial = Home(tmp_path / "trial")
+    trial.create()
+    monkeypatch.delenv("SIMIC_HOME")
+    monkeypatch.chdir(trial.root)
+    assert resolve_home() == trial
+    monkeypatch.chdir(trial.data)
+    assert resolve_home() == Home(tmp_path), "only the folder itself is looked at"
+
+
 def test_an_empty_variable_counts_as_unset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "pyproject.toml").write_text('[project]\nname = "simic"\n')
     (tmp_path / "inner").mkdir()
