@@ -16,6 +16,7 @@ from simic.app.evidence.judging import begin, check_growable, judging_run, log_b
 from simic.app.evidence.judging_experience import reporter_of_comparison
 from simic.app.monitoring.training_monitor import observer_of
 from simic.app.names.blueprint_vocabulary import vocabulary
+from simic.app.names.host_set_names import is_set
 from simic.app.names.trial_controllers import select_controllers
 from simic.app.training_hosts import drawing_alone, training_keys
 from simic.collection import collect as collection
@@ -273,7 +274,14 @@ def _warn_of_sets(receipt: TrainingReport, config: RunConfig) -> None:
     others = ", ".join(sorted({*receipt.sets} - named))
     if config.gate.evidence == REPORTS:
         return
-    if named.isdisjoint(receipt.sets):
+    if receipt.sets and not any(map(is_set, receipt.sets)):
+        _LOG.warning(
+            "policy %s learned from reports of %s, whose hosts Simic cannot grow: `simic validate` judges it from "
+            "logged episodes with gate.evidence = reports, or from trials once the family is installed",
+            receipt.digest[:12],
+            others,
+        )
+    elif named.isdisjoint(receipt.sets):
         _LOG.warning(
             "policy %s learned from hosts of %s only; `simic validate` would try it on hosts of %s, which it never met",
             receipt.digest[:12],

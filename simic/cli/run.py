@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -20,7 +21,7 @@ from simic.cli.tables import decision_table, numbers_table, proof_table
 from simic.contracts.errors import GateRejectedError
 from simic.contracts.results.run import RunReceipt
 from simic.runtime.clock import utc_now
-from simic.runtime.home import Home, HomeUse, resolve_home
+from simic.runtime.home import Home, HomeUse, resolve_home, unnamed_home
 from simic.runtime.settings import load_profile
 from simic.runtime.telemetry import configure_logging
 from simic.validation.table import render_gain, render_seeds, render_spread
@@ -179,8 +180,10 @@ def _show(console: Console, receipt: RunReceipt, home: Home) -> None:
     console.print(f"Policy: {judged.path}")
     for name, path in sorted(receipt.validation.figures.items()):
         console.print(f"Figure {name}: {path}")
+    simic = "simic" if unnamed_home() == home.root else f"simic --home {shlex.quote(str(home.root))}"
     console.print(
-        "Details: `make ui` or `simic ui` opens MLflow; `simic sql 'SELECT * FROM policies'` lists all policies.",
+        f"Details: `{simic} ui` opens MLflow; `{simic} sql 'FROM policies'` lists all judged policies.",
         highlight=False,
+        soft_wrap=True,
     )
     stderr().print(f"home: {home.root}")

@@ -23,6 +23,7 @@ __all__ = [
     "Home",
     "HomeUse",
     "resolve_home",
+    "unnamed_home",
 ]
 
 FOLDER_CHARACTERS = 16
@@ -285,19 +286,12 @@ def _resolved(path: Path) -> Path:
 
 
 def resolve_home() -> Home:
-    """Return ``SIMIC_HOME``, or the checkout around the current directory, or the current directory.
-
-    A current directory that is a home comes before a checkout around it.
+    """Return ``SIMIC_HOME``, or ``unnamed_home``.
 
     Raises ConfigError if ``SIMIC_LAKE_URL`` is not an address of a lake, or the home's path is not UTF-8.
     """
     named, lake_url = os.environ.get(HOME_VARIABLE), _lake_url()
-    if named:
-        root = Path(named).expanduser()
-    else:
-        here = Path.cwd()
-        around = (here, *here.parents)
-        root = here if _has_ledgers(here) else next((path for path in around if _is_checkout(path)), here)
+    root = Path(named).expanduser() if named else unnamed_home()
     try:
         str(root.absolute()).encode()
     except UnicodeEncodeError:
@@ -305,6 +299,14 @@ def resolve_home() -> Home:
             f"the home {root} is not UTF-8, so it cannot be named in receipts; see {HOME_VARIABLE}"
         ) from None
     return Home(root, lake_url)
+
+
+def unnamed_home() -> Path:
+    """Return the current directory if it is a home, or the checkout around it, or the current directory."""
+    here = Path.cwd()
+    if _has_ledgers(here):
+        return here
+    return next((path for path in (here, *here.parents) if _is_checkout(path)), here)
 
 
 def _lake_url() -> str | None:

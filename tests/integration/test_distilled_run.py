@@ -117,3 +117,4 @@ def test_the_figures_of_a_further_set_are_printed_and_found_by_sql(home: Path) -
     printed = " ".join((home.parent / "printed.txt").read_text().split())
     assert f"candidate on varied, 20 held-out hosts: {row['over_wait']:+.1f} [" in printed
     assert printed.index("Gate: ") < printed.index("Further set: ")
+    assert f"`simic --home {home} sql 'FROM policies'`" in printed, "nobody stands in this home"

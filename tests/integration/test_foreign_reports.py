@@ -89,7 +89,7 @@ def test_the_page_shows_the_episode_that_the_example_writes_and_it_is_whole() ->
 
 
 def test_a_log_without_code_of_its_blueprints_becomes_a_policy_that_chooses_them(
-    container: Container, lines: list[bytes], graftnet: ModuleType, capsys: pytest.CaptureFixture[str]
+    container: Container, lines: list[bytes], graftnet: ModuleType, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert checked(lines).complete == 50
     receipt = data.ingest(container)
@@ -98,6 +98,7 @@ def test_a_log_without_code_of_its_blueprints_becomes_a_policy_that_chooses_them
     assert (snapshot.rows_out, snapshot.rejected) == (400, {})
     report = training.train(container, artifacts.resolve_snapshot(container, None), None, resume=False)
     assert report.sets == ["graftnet"]
+    assert "learned from reports of graftnet, whose hosts Simic cannot grow" in caplog.text
     card = load_policy(Path(report.path)).card
     assert set(card.blueprints) > GRAFTS
     assert set(card.germinated or ()) == GRAFTS
