@@ -67,7 +67,7 @@ def sampled(expert: Controller, exploration: float) -> Decide:
 
 def test_l5_the_expert_keeps_its_return_under_the_shipped_exploration() -> None:
     """L5: drawn from through the exact sampler, the scripted expert keeps at least 95 % of what it gains."""
-    hosts = identify("benchmark", draw_keys("benchmark", Split.TRAIN, 200, 50_000))
+    hosts = identify("benchmark", draw_keys("benchmark", Split.TRAIN, 100, 50_000))
     expert = make(ControllerSpec(name="expert"), hosts)
 
     def grown(decide: Decide) -> Scores:

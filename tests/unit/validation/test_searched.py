@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import fields, replace
 from datetime import UTC, datetime
+from functools import cache
 
 import numpy as np
 import pytest
@@ -26,7 +27,9 @@ HOSTS = identify("benchmark", [2, 3, 5, 8])
 JOB = TrialJob("arm", ControllerSpec(name="wait"), HOSTS, WORLD, RewardConfig(), 3)
 
 
+@cache
 def of(name: str) -> Episodes:
+    """Those of an arm, which several tests read."""
     return grow(replace(JOB, spec=ControllerSpec(name=name)))
 
 
