@@ -148,7 +148,7 @@ def test_ctrl_c_ends_it_at_once_with_130_and_what_was_seen_stays(home: Path) -> 
 def test_collecting_with_a_plot_writes_a_png_and_the_receipt_alone_on_stdout(
     home: Path, tmp_path: Path, simic: Simic
 ) -> None:
-    picture = tmp_path / "new" / "timeline.png"
+    picture = tmp_path / "timeline.png"
     done = simic("collect", "--controller", "random", "--host-keys", "0:5", "--plot", str(picture), "--json", *SMALL)
     assert done.code == 0, done.err
     assert CollectionReceipt.model_validate_json(done.out).episodes == 5
