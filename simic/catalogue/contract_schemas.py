@@ -51,7 +51,7 @@ def example_of(name: str) -> dict[str, Any]:
     """
     known = _resolve(name)
     if known not in EXAMPLES:
-        raise ConfigError(f"{known} has no example; examples exist of {', '.join(EXAMPLES)}")
+        raise ConfigError(f"{known} has no example; these have one: {', '.join(EXAMPLES)}")
     return EXAMPLES[known]().model_dump(mode="json")
 
 

@@ -13,7 +13,7 @@ from typing import IO, Any
 
 from simic.catalogue.query_process import Limits, ask, ask_parquet
 from simic.contracts.errors import ConfigError
-from simic.runtime.files import atomic_file
+from simic.runtime.files import atomic_file, check_folder_of
 from simic.runtime.home import Home
 
 __all__ = ["export_csv", "export_parquet", "write_csv"]
@@ -101,8 +101,7 @@ def _mode(target: Path) -> int | None:
 
 def _check_target(target: Path, *, overwrite: bool) -> None:
     """Raise ConfigError unless a file may be written at ``target``."""
-    if not target.parent.is_dir():
-        raise ConfigError(f"cannot write {target}: expected a folder {target.parent}, found none; create it first")
+    check_folder_of(target)
     if target.is_dir() or (target.exists() and not target.is_file()):
         raise ConfigError(f"cannot write {target}: it exists and is not a regular file; name another")
     if (target.exists() or target.is_symlink()) and not overwrite:

@@ -28,6 +28,7 @@ from simic.cli.recipes import RECIPE_HELP, parse_recipes
 from simic.cli.tables import numbers_table
 from simic.contracts.errors import ConfigError
 from simic.contracts.splits import Split
+from simic.runtime.files import check_folder_of
 from simic.runtime.home import HomeUse, resolve_home
 
 if TYPE_CHECKING:
@@ -176,6 +177,7 @@ def _check_options(out: Path | None, world_set: str | None, snapshot: str | None
     """Raise ConfigError for options with which nothing can be compared, as far as they tell without torch."""
     if out is not None:
         check_page_name(out)
+        check_folder_of(out)
     if world_set is not None:
         check_set(world_set)
     if start is not None and snapshot is None:

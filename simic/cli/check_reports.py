@@ -26,6 +26,7 @@ __all__ = ["add_to"]
 
 STDIN = "-"
 SUFFIXES = (".jsonl", ".jsonl.zst")
+_READABLE = "name a file of reports, a folder of them, or - for standard input"
 LEAST_BYTES = 16_000_000
 """Size of a file from which on progress is shown."""
 _MEGABYTE = 1_000_000
@@ -132,12 +133,12 @@ def _names(given: str) -> list[str]:
         if not names:
             landed = f". Reports that an ingest has read lie in {topic / 'done'}; name that folder to check them"
             raise ConfigError(
-                f"FILE: cannot read {given}: expected files *.jsonl or *.jsonl.zst in "
+                f"cannot read {given}: expected files *.jsonl or *.jsonl.zst in "
                 f"{' or '.join(map(str, waiting or [folder]))}, found none{landed if waiting else ''}"
             )
         return names
     except (OSError, ValueError) as error:
-        raise ConfigError(f"FILE: cannot read {given}: {getattr(error, 'strerror', None) or error}") from error
+        raise ConfigError(f"cannot read {given}: {getattr(error, 'strerror', None) or error}; {_READABLE}") from error
 
 
 def _reports_in(folder: Path) -> list[Path]:
@@ -165,7 +166,7 @@ class _Source:
         self._first = self._read(max(map(len, FORMATS)))
         for start, what in FORMATS.items():
             if self._first.startswith(start):
-                raise ConfigError(f"FILE: {self._name}: expected lines of JSON in UTF-8, found {what}")
+                raise ConfigError(f"{self._name}: expected lines of JSON in UTF-8, found {what}")
 
     def read(self, count: int) -> bytes:
         """Return up to ``count`` bytes; raise ConfigError if the system cannot read them."""
@@ -180,7 +181,7 @@ class _Source:
         try:
             return self._file.read(count)
         except OSError as error:
-            raise ConfigError(f"FILE: cannot read {self._name}: {error.strerror}") from error
+            raise ConfigError(f"cannot read {self._name}: {error.strerror}") from error
 
 
 @contextmanager
@@ -192,7 +193,7 @@ def _opened(name: str) -> Iterator[_Source]:
     try:
         file = Path(name).open("rb")  # noqa: SIM115 - closed below; the block's own errors are no errors of opening
     except (OSError, ValueError) as error:
-        raise ConfigError(f"FILE: cannot read {name}: {getattr(error, 'strerror', error)}") from error
+        raise ConfigError(f"cannot read {name}: {getattr(error, 'strerror', error)}; {_READABLE}") from error
     with file:
         status = os.fstat(file.fileno())
         source = _Source(name, file, status.st_size if stat.S_ISREG(status.st_mode) else None)

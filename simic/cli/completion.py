@@ -15,10 +15,9 @@ from typing import Any
 
 import typer
 
-from simic.cli.console import SHORT
 from simic.contracts.controllers import CONTROLLER_ORDER, SEARCHED
 from simic.contracts.errors import ConfigError
-from simic.contracts.names import CANDIDATE, CHAMPION, KARN, LEARNED, MODEL_NAME, MODELS
+from simic.contracts.names import CANDIDATE, CHAMPION, KARN, LEARNED, MODEL_NAME, MODELS, SHORT
 from simic.controllers.plugins import CONTROLLERS
 from simic.hosts.host_sets import SETS
 from simic.hosts.plugins import family_names

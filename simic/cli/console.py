@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -17,6 +16,7 @@ from rich.console import Console
 from rich.text import Text
 
 from simic.contracts.errors import ConfigError, SimicError
+from simic.contracts.names import short
 from simic.runtime.files import disk_full_as_transient, exhausted_limits_as_terminal
 
 __all__ = [
@@ -36,15 +36,6 @@ __all__ = [
     "visible",
     "working",
 ]
-
-SHORT = 12
-"""Number of characters of a digest that are shown; a verb that takes a digest accepts its beginning."""
-_DIGEST = re.compile("[0-9a-f]{64}")
-
-
-def short(text: str) -> str:
-    """Return the beginning of a digest, which ``--json`` shows in full; any other text unchanged."""
-    return text[:SHORT] if _DIGEST.fullmatch(text) else text
 
 
 def megabytes(size_bytes: int) -> str:

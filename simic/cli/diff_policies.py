@@ -23,6 +23,7 @@ from simic.cli.options import (
 )
 from simic.cli.tables import numbers_table
 from simic.contracts.errors import ConfigError
+from simic.runtime.files import check_folder_of
 from simic.validation.table import Table
 
 if TYPE_CHECKING:
@@ -74,8 +75,10 @@ def diff_policies(
 
     Example: [bold]simic diff-policies champion tamiyo/1[/bold]
     """
-    if out is not None and (out.suffix.lower() != ".html" or out.is_dir()):
-        raise ConfigError(f"--out expects the name of an .html file, found {str(out)!r}")
+    if out is not None:
+        if out.suffix.lower() != ".html" or out.is_dir():
+            raise ConfigError(f"--out expects the name of an .html file, found {str(out)!r}")
+        check_folder_of(out)
     container = open_container(profile, seed, override, {"world.set": world_set}, controllers=[first, second])
     from simic.app.comparisons.policy_difference import DifferenceChoice, compare_policies, log_difference
 

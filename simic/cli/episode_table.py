@@ -162,6 +162,8 @@ def plain_summary(report: WatchReport) -> Iterator[str]:
     yield _ending(report.episode)
     for name, own, other in _results(report.episode, report.wait):
         yield f"{name} | {own:.1f} | wait {other:.1f} | difference {_points(own - other)}"
+    ours, theirs = report.episode, report.wait
+    yield f"parameters kept | {ours.committed_parameters} | wait {theirs.committed_parameters}"
     yield from _unlike_the_training(report)
 
 

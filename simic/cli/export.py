@@ -11,7 +11,7 @@ import typer
 from simic.cli.console import EXIT_CODES, emit
 from simic.cli.options import AsJson, PolicyName, TrustedKeys
 from simic.contracts.errors import ConfigError
-from simic.runtime.files import atomic_write, os_error_as_transient
+from simic.runtime.files import atomic_write, check_folder_of, os_error_as_transient
 
 __all__ = ["add_to"]
 
@@ -39,8 +39,7 @@ def export(
     """
     if torch_export.suffix != ".pt2":
         raise ConfigError(f"--torch-export: expected a file that ends with .pt2, found {torch_export}")
-    if not torch_export.parent.is_dir():
-        raise ConfigError(f"--torch-export: expected an existing folder, found none at {torch_export.parent}")
+    check_folder_of(torch_export)
     from simic.api.home import Home
     from simic.api.policy import load_policy  # it loads torch, which wrong usage need not wait for
     from simic.api.portable import portable_files

@@ -39,11 +39,14 @@ from simic.cli.tables import numbers_table
 from simic.contracts.controllers import SEARCHED
 from simic.contracts.errors import ConfigError
 from simic.contracts.results.proof import Proof
-from simic.runtime.files import atomic_write
+from simic.runtime.files import atomic_write, check_folder_of
 from simic.runtime.home import HomeUse
 from simic.validation.table import COST_NOTE, SCORED_NOTE, SEARCHED_NOTE, STATIC_NOTE
 
 __all__ = ["add_to"]
+
+_DEFAULT_PAGE = Path("docs/proof.md")
+"""Where the page lies in a checkout; elsewhere its folder is made."""
 
 PROOF_CODES = (
     "Exit codes: 0 the page is written, whatever the gate decided about the policies, 1 failed, 2 usage or "
@@ -108,9 +111,9 @@ def proof(
     ] = False,
     also: FurtherSets = None,
     arm: SearchedArms = None,
-    out: Annotated[Path, typer.Option("--out", help="Page to write; the plot lies beside it as a PNG file.")] = Path(
-        "docs/proof.md"
-    ),
+    out: Annotated[
+        Path, typer.Option("--out", help="Page to write; the plot lies beside it as a PNG file.")
+    ] = _DEFAULT_PAGE,
     fresh: Fresh = False,
     profile: ProfileName = "default",
     seed: Seed = 0,
@@ -147,6 +150,8 @@ def proof(
     A small one: [bold]simic proof --profile quick --seeds 2 --hosts 4 --out proof.md[/bold]
     """
     check_page_name(out)
+    if out != _DEFAULT_PAGE:
+        check_folder_of(out)
     arms, others = _check_arms(arm or ()), tuple(dict.fromkeys(also or ()))
     for name in (*(sets or ()), *others):
         check_set(name)

@@ -213,7 +213,10 @@ def receipt_lines(receipt: Receipt) -> Table:
     words = {"delivered": _delivery(receipt)} if isinstance(receipt, PublicationReceipt) else {}
     for name, value in (receipt.model_dump(mode="json") | words).items():
         if name not in COMMON:
-            table.add_row(name.replace("_", " "), cell(_brief(value)))
+            first, *others = _lines(value)
+            table.add_row(name.replace("_", " "), cell(first))
+            for further in others:
+                table.add_row("", cell(further))
     seconds = (receipt.finished_at - receipt.started_at).total_seconds()
     table.add_row("took", f"{seconds:.1f} s")
     return table
@@ -242,6 +245,14 @@ def _value(value: object) -> Text:
     if not isinstance(value, float) or not 1e-4 < abs(value) < 1e6:
         return cell(value)
     return cell(float(f"{value:.6g}"))
+
+
+def _lines(value: Any) -> list[str]:
+    """Return one line for each record of a list of records, such as files, and one for any other value."""
+    if not isinstance(value, list) or not value or not isinstance(value[0], dict):
+        return [_brief(value)]
+    more = [f"and {len(value) - MOST_ITEMS} more; --json shows them"] if len(value) > MOST_ITEMS else []
+    return [*map(_brief, value[:MOST_ITEMS]), *more]
 
 
 def _brief(value: Any) -> str:

@@ -11,7 +11,7 @@ from rich.live import Live
 from rich.text import Text
 
 from simic.cli import completion
-from simic.cli.console import EXIT_CODES, emit, stdout
+from simic.cli.console import EXIT_CODES, emit, stderr, stdout
 from simic.cli.episode_table import attribution_lines, episode_table, live_view, plain_epoch, plain_summary, summary
 from simic.cli.options import (
     CONTROLLER_NAMES,
@@ -97,6 +97,8 @@ def watch(
             pass
         emit(watched.attributed_report() if attribution else watched.report(), True, lambda _: None)
         return
+    if controller is None and container.policies.champion_digest() is None:
+        stderr().print(f"this home has no champion, so {watched.controller} acts; --controller names another")
     console = stdout()
     if console.is_terminal and not console.is_dumb_terminal:
         _show(watched, Console(highlight=False), delay)

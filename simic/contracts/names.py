@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 __all__ = [
     "ALONE",
     "BLIND",
@@ -21,6 +23,7 @@ __all__ = [
     "POLICY_UPDATE_TYPE",
     "RANDOM",
     "REFERENCE_PREFIX",
+    "SHORT",
     "STAGED",
     "SYMPTOM",
     "TOPICS",
@@ -29,7 +32,12 @@ __all__ = [
     "is_learned",
     "judged_name",
     "maker_of",
+    "short",
 ]
+
+SHORT = 12
+"""Number of characters of a digest that are shown; a verb that takes a digest accepts its beginning."""
+_DIGEST = re.compile("[0-9a-f]{64}")
 
 MODEL_NAME = "tamiyo"
 """Name of the registered model, and of the controller in production that a policy update is for."""
@@ -91,3 +99,8 @@ def judged_name(model: str, digest: str) -> str:
 def is_learned(controller: str) -> bool:
     """Return whether the controller of a field report is a policy, alone or consulting Karn."""
     return controller == LEARNED or controller.startswith(_CONSULTING)
+
+
+def short(text: str) -> str:
+    """Return the beginning of a digest, which machines read in full; any other text, such as a name, unchanged."""
+    return text[:SHORT] if _DIGEST.fullmatch(text) else text

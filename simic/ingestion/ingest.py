@@ -279,9 +279,11 @@ class _Batches:
         if untimely and not accepted and delivery.abandon is not None:
             delivery.abandon()
             text = (
-                "no report of %s landed, %d for their issued_at: it is set aside; if this clock was wrong, put it back"
+                "no report of %s landed: %d of %d lines were refused for their issued_at. The file is set aside as %s "
+                "in the spool; if the clock of this machine was wrong, move it back to %s"
             )
-            _LOG.warning(text, delivery.source, untimely)
+            topic, source = delivery.topic, delivery.source
+            _LOG.warning(text, source, untimely, refusals, f"{topic}/aside/{source}", f"{topic}/incoming")
 
 
 def _clean_up(lake: Lake) -> None:

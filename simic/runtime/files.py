@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 from uuid import uuid4
 
-from simic.contracts.errors import ResourceLimitError, TransientError
+from simic.contracts.errors import ConfigError, ResourceLimitError, TransientError
 
 if TYPE_CHECKING:
     from simic.runtime.home import Home
@@ -29,6 +29,7 @@ __all__ = [
     "atomic_dir",
     "atomic_file",
     "atomic_write",
+    "check_folder_of",
     "create_once",
     "disk_full_as_transient",
     "durable_file",
@@ -119,6 +120,16 @@ def atomic_write(
     """Replace ``path`` by a file that holds ``data``; the arguments are those of ``atomic_file``."""
     with atomic_file(path, durable=durable, mode=mode, tmp=tmp) as file:
         file.write(data)
+
+
+def check_folder_of(target: Path) -> None:
+    """Check before the work that the folder of a file to be written exists: a mistyped one shall not be made.
+
+    Raises:
+        ConfigError: if it does not.
+    """
+    if not target.parent.is_dir():
+        raise ConfigError(f"cannot write {target}: expected a folder {target.parent}, found none; create it first")
 
 
 def create_once(path: Path, data: bytes, mode: int = 0o600) -> None:

@@ -34,7 +34,8 @@ def find_folder(home: Home, digest: str) -> Path:
         ConfigError: if no snapshot or several match.
     """
     if not _DIGEST.fullmatch(digest):
-        raise ConfigError(f"{digest!r} is not a digest or the beginning of one: 4 to 64 of 0-9 and a-f")
+        expected = "4 to 64 of 0-9 and a-f; `simic snapshots list` lists them"
+        raise ConfigError(f"{digest!r} is not a digest or the beginning of one: {expected}")
     matching = [path for path in folders(home) if _matches(path, digest)]
     if len(matching) != 1:
         raise ConfigError(_not_one(digest, matching, folders(home)))
@@ -46,7 +47,8 @@ def _not_one(digest: str, matching: list[Path], known: list[Path]) -> str:
     names = ", ".join(path.name for path in (matching or known)[:8])
     if matching:
         return f"several snapshots have a digest that begins with {digest!r}: {names}; give more characters"
-    hint = f"snapshots: {names}" if known else "this home has no snapshots, `simic curate` makes one"
+    listed = f"`simic snapshots list` lists them: {names}"
+    hint = listed if known else "this home has no snapshots, `simic curate` makes one"
     return f"no snapshot has a digest that begins with {digest!r}; {hint}"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from simic.contracts.names import MODEL_NAME, MODELS
+from simic.contracts.names import MODEL_NAME, MODELS, short
 from simic.contracts.results.gate import Criterion, GateDecision, ValidationReport, Verdict
 from simic.contracts.results.log_evidence import LogEvidence
 from simic.runtime.files import atomic_write
@@ -92,7 +92,7 @@ def write_gate_page(decision: GateDecision, report: ValidationReport, folder: Pa
 
 def _log_text(report: ValidationReport, log: LogEvidence) -> str:
     """Return what a log says: the episodes, the estimate and a table of the policies."""
-    used = ", ".join(f"{count} by {name[:12]}" for name, count in log.behaviours.items())
+    used = ", ".join(f"{count} by {short(name)}" for name, count in log.behaviours.items())
     used += f"; horizons in epochs: {', '.join(map(str, log.horizons)) or 'unknown'}"
     others = ", ".join(f"{count} {reason}" for reason, count in log.left_out.items()) or "none"
     value = f" The expected return is {sum(log.returns) / len(log.returns):.2f} points." if log.returns else ""

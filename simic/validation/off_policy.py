@@ -14,6 +14,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from simic.contracts.names import short
 from simic.contracts.results.log_evidence import LogEvidence, LogGroup, LogSupport, MeanWeight
 from simic.contracts.results.off_policy import EvaluationVerdict, EvidenceCheck, LowerBound, OffPolicyRow, Range
 from simic.numerics.intervals import empirical_bernstein, hoeffding, student_quantile
@@ -295,7 +296,7 @@ def _group_check(groups: Sequence[LogGroup], name: str) -> EvidenceCheck:
         expected = f"{expected}, each of {LEAST_HOSTS} hosts or more"
         return EvidenceCheck(name=GROUPS, found=None, expected=expected, passes=False)
     margin = group_margin(weight.error, farthest[0].hosts, len(groups))
-    expected = f"1 within {margin:.2g} for that of {farthest[0].behaviour[:12]} on {farthest[0].set}, the farthest"
+    expected = f"1 within {margin:.2g} for that of {short(farthest[0].behaviour)} on {farthest[0].set}, the farthest"
     return EvidenceCheck(name=GROUPS, found=weight.mean, expected=expected, passes=farthest[1] <= 1.0)
 
 

@@ -104,7 +104,7 @@ def test_the_program_decides_as_the_policy_and_its_inputs_follow_from_the_table(
             np.testing.assert_allclose(made[head], table, atol=1e-3, err_msg=head)
 
 
-@pytest.mark.parametrize(("name", "message"), [("tamiyo.bin", "ends with .pt2"), ("nowhere/a.pt2", "existing folder")])
+@pytest.mark.parametrize(("name", "message"), [("tamiyo.bin", "ends with .pt2"), ("nowhere/a.pt2", "create it first")])
 def test_a_wrong_place_is_refused_before_anything_is_read(tmp_path: Path, name: str, message: str) -> None:
     done = run_command("export", "champion", "--torch-export", str(tmp_path / name))
     assert (done.returncode, done.stdout) == (2, "") and message in done.stderr

@@ -327,7 +327,7 @@ class Doctor:
         for topic in self._spool.topics():
             names = self._spool.set_aside(topic)
             if names:
-                summary = f"{len(names)} files in {self._spool.folder(topic, 'aside')}: {summarise(names)}"
+                summary = f"{counted(len(names), 'file')} in {self._spool.folder(topic, 'aside')}: {summarise(names)}"
                 yield damaged(f"unreadable files of {topic}", summary, _ASIDE_ADVICE)
             else:
                 yield healthy(f"unreadable files of {topic}", "none")

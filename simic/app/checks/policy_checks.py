@@ -208,7 +208,7 @@ def _examine_registry(
     findings = [difference for difference in differences if not difference.is_note]
     judged = "every byte as sealed" if is_deep else "--deep reads their bytes"
     if not findings:
-        yield healthy(name, f"alias and tags of {registry.count()} versions as the ledgers say ({judged})")
+        yield healthy(name, f"alias and tags of {counted(registry.count(), 'version')} as the ledgers say ({judged})")
         return
     is_mended = False
     if is_repair and all(difference.is_repairable or difference.lets_repair_go_on for difference in findings):

@@ -16,6 +16,7 @@ from simic.contracts.episode import EpisodeRecord, EpochRecord
 from simic.contracts.errors import ConfigError, ContractError
 from simic.contracts.state import HostIdentity
 from simic.numerics.rewards import basic_rewards
+from simic.runtime.files import check_folder_of
 
 if TYPE_CHECKING:
     from simic.app.container import Container
@@ -35,17 +36,14 @@ _SHARED: Mapping[str, Callable[[Mapping[str, Any]], object]] = {
 
 
 def check_plot(path: Path) -> None:
-    """Check before the work that a PNG can be written to ``path``, and create its folder.
+    """Check before the work that a PNG can be written to ``path``.
 
     Raises:
         ConfigError: if it cannot.
     """
     if path.suffix.lower() != ".png" or path.is_dir():
         raise ConfigError(f"--plot expects the name of a .png file, found {str(path)!r}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ConfigError(f"--plot {str(path)!r}: cannot create its folder: {error}") from error
+    check_folder_of(path)
     if not os.access(path if path.exists() else path.parent, os.W_OK):
         raise ConfigError(f"--plot {str(path)!r}: it is not writable")
 

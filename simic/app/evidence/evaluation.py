@@ -17,6 +17,7 @@ from simic.app.names.blueprint_vocabulary import vocabulary
 from simic.app.names.trial_controllers import spec_in_set
 from simic.contracts.controllers import ControllerSpec
 from simic.contracts.errors import ConfigError
+from simic.contracts.names import short
 from simic.contracts.policy_names import SHORTEST
 from simic.contracts.results.karn import KarnReport
 from simic.contracts.results.off_policy import LowerBound, OffPolicyReport
@@ -177,7 +178,7 @@ def _select(
     Of too many, those with the smallest run ids stay: run ids are digests, so this is as good as a draw.
     """
     if choice.log is not None and not any(_is_of(head, choice.log) for head in heads):
-        known = ", ".join(sorted({head.behaviour[:12] for head in heads})) or "none"
+        known = ", ".join(sorted({short(head.behaviour) for head in heads})) or "none"
         raise ConfigError(f"--log: no episode of this snapshot is of {choice.log!r}; expected one of {known}")
     used, left_out = list[EpisodeHead](), Counter[str]()
     reasons = undrawn(heads)

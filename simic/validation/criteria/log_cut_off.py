@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from simic.contracts.names import short
 from simic.contracts.results.gate import Criterion
 from simic.validation.criterion import REPORTS, Case, line
 from simic.validation.log_evidence import CUT_OFF
@@ -33,7 +34,7 @@ def judge(case: Case) -> Iterator[Criterion]:
         return
     shares = {"all controllers of a set": log.cut_off}
     shares |= {
-        f"{group.behaviour[:12]} on {group.set}": group.cut_off for group in log.groups if group.cut_off is not None
+        f"{short(group.behaviour)} on {group.set}": group.cut_off for group in log.groups if group.cut_off is not None
     }
     worst = max(shares, key=lambda name: shares[name])
     kinds = [f"{count} {why.removeprefix(CUT_OFF)}" for why, count in log.left_out.items() if why.startswith(CUT_OFF)]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from simic.contracts.names import short
 from simic.contracts.results.gate import Criterion
 from simic.validation.criterion import REPORTS, Case, line
 from simic.validation.off_policy import LEAST_WEIGHT, farthest_group, weight_margin
@@ -50,5 +51,5 @@ def _by_group(case: Case, name: str) -> Criterion:
     farthest = farthest_group(groups, name, max(1, len(groups) * policies))
     if farthest is None:
         return line(f"{NAME}_groups_{name}", None, "<=", 1.0, evidence)
-    evidence += f"; the farthest is that of {farthest[0].behaviour[:12]} on {farthest[0].set}"
+    evidence += f"; the farthest is that of {short(farthest[0].behaviour)} on {farthest[0].set}"
     return line(f"{NAME}_groups_{name}", farthest[1], "<=", 1.0, evidence)

@@ -505,7 +505,7 @@ def test_files_set_aside_are_counted_and_found_until_a_person_moves_them(home: H
         report = examine(home, repair=repair)
         assert findings(report) == {name: Health.DAMAGED}
         (check,) = (check for check in report.checks if check.name == name)
-        assert "1 files" in check.found and "aside: x.jsonl.zst" in check.found and "quarantine" in check.remedy
+        assert "1 file in" in check.found and "aside: x.jsonl.zst" in check.found and "quarantine" in check.remedy
     (home.spool / TOPIC / "aside" / "x.jsonl.zst").unlink()
     assert findings(examine(home)) == {}
     assert SpoolBus(home.spool).status(TOPIC).aside == 0

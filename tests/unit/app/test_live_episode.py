@@ -164,8 +164,8 @@ def test_an_illegal_action_is_never_shown_as_a_wait(app: Container, monkeypatch:
 def test_a_picture_changes_nothing_about_a_collection(tmp_path: Path) -> None:
     plain, drawing = app_in(tmp_path / "plain"), app_in(tmp_path / "drawing")
     without = training.collect(plain, "explore", KEYS)
-    with_plot = training.collect(drawing, "explore", KEYS, tmp_path / "out" / "deep.png")
-    assert (tmp_path / "out" / "deep.png").read_bytes().startswith(b"\x89PNG")
+    with_plot = training.collect(drawing, "explore", KEYS, tmp_path / "deep.png")
+    assert (tmp_path / "deep.png").read_bytes().startswith(b"\x89PNG")
     apart = {"started_at", "finished_at"}
     assert with_plot.model_dump(exclude=apart) == without.model_dump(exclude=apart)
     assert reports_of(drawing) == reports_of(plain)
@@ -193,6 +193,6 @@ def test_a_place_where_no_picture_can_lie_is_told_before_anything_is_grown(
     app: Container, tmp_path: Path, name: str
 ) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(ConfigError, match="--plot"):
+    with pytest.raises(ConfigError, match="--plot|create it first"):
         training.collect(app, "wait", KEYS, tmp_path / name)
     assert list(app.home.spool.rglob("*.jsonl*")) == []

@@ -33,5 +33,5 @@ def test_the_example_of_a_field_report_is_valid_and_in_agreement() -> None:
 
 
 def test_contracts_without_an_example_are_named() -> None:
-    with pytest.raises(ConfigError, match=r"GateDecision has no example; examples exist of FieldReport"):
+    with pytest.raises(ConfigError, match=r"GateDecision has no example; these have one: FieldReport"):
         example_of("GateDecision")

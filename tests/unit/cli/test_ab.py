@@ -110,15 +110,15 @@ def test_a_page_has_the_tables_the_plot_and_the_command(
     asked: list[RecipeRequest], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     named = write_tiny_profile(tmp_path / "a|b.toml")
-    ab(["quick", "default", f"'{named}'"], seeds=5, hosts=2, against_first=True, out=tmp_path / "new" / "ablations.md")
+    ab(["quick", "default", f"'{named}'"], seeds=5, hosts=2, against_first=True, out=tmp_path / "ablations.md")
     assert asked[0].is_against_first
     assert "ablations.md" in "".join(capsys.readouterr().out.split())
-    text = (tmp_path / "new" / "ablations.md").read_text()
+    text = (tmp_path / "ablations.md").read_text()
     assert "simic ab quick default" in text and "--seeds 5 --hosts 2 --seed 0 --against-first --out" in text
     assert "| default | quick | worse | -1.0 [" in text
     assert "| quick | default |" not in text, "only differences to the first recipe"
     assert "a\\|b" in text, "a name cannot add a column"
-    assert "(ablations.png)" in text and (tmp_path / "new" / "ablations.png").is_file()
+    assert "(ablations.png)" in text and (tmp_path / "ablations.png").is_file()
     assert "quick: seed 2 failed: never commits" in text
     with pytest.raises(ConfigError, match=r"ends in \.md"):
         ab(["quick", "default"], seeds=4, hosts=2, out=tmp_path / "ablations.txt")

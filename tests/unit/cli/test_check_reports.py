@@ -188,7 +188,9 @@ def test_of_a_spool_both_folders_are_read_from_which_the_next_ingest_delivers(tm
 def test_what_cannot_be_read_or_holds_nothing_is_no_success(tmp_path: Path, call: Simic) -> None:
     for name in (str(tmp_path / "absent"), str(tmp_path), "a\0b", "/proc/self/mem"):
         done = call(name)
-        assert (done.code, "FILE: cannot read" in done.err) == (2, True), name
+        assert (done.code, "cannot read" in done.err) == (2, True), name
+        assert "FILE" not in done.err
+    assert "name a file of reports, a folder of them, or - for" in call(str(tmp_path / "absent.jsonl")).err
     (tmp_path / "empty").write_bytes(b"\n\n")
     done = call(str(tmp_path / "empty"))
     assert (done.code, "expected at least one report" in done.out) == (1, True)

@@ -250,3 +250,14 @@ def test_pictures_that_are_missing_are_reported_before_the_plan_book_that_is_mis
         done = run_command(*words, *pictures)
         assert f"found nothing at {tmp_path}/gone; see world.images" in done.stderr, words
         assert (done.returncode, "plan book" in done.stderr) == (1, False)
+
+
+def test_an_unknown_verb_is_answered_with_the_nearest_one_and_with_what_lists_all() -> None:
+    for words, said in (
+        (("frobnicate",), "No such command 'frobnicate'. `simic --help` lists the commands."),
+        (("colect",), "No such command 'colect'. Did you mean 'collect'? `simic --help` lists the commands."),
+        (("lake", "show"), "No such command 'show'. `simic lake --help` lists the commands."),
+    ):
+        done = run_command(*words)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert said in " ".join(done.stderr.replace("│", " ").split())

@@ -51,7 +51,7 @@ def asked(monkeypatch: pytest.MonkeyPatch, home: Path) -> list[ProofRequest]:
 def test_the_page_says_what_was_measured_and_how_to_measure_it_again(
     asked: list[ProofRequest], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    out = tmp_path / "pages" / "proof.md"
+    out = tmp_path / "proof.md"
     proof(sets=["benchmark", "benchmark"], seeds=3, hosts=2, without=["gain"], seed=4, out=out)
     (request,) = asked
     assert (request.sets, request.also, request.seeds, request.left_out) == (("benchmark",), (), (4, 5, 6), ("gain",))

@@ -12,9 +12,10 @@ from support.builders.judged_candidates import NOW, decision, receipt, trials
 from support.builders.published_policies import SUMMARY
 
 from simic.cli.tables import decision_table, family_table, receipt_lines, rows_table, trial_table
+from simic.contracts.file_digest import FileDigest
 from simic.contracts.policy_update import PolicyUpdate
 from simic.contracts.results.gate import Verdict
-from simic.contracts.results.receipts import PublicationReceipt
+from simic.contracts.results.receipts import PublicationReceipt, SnapshotManifest
 from simic.contracts.results.trials import Estimate, FamilyTrial, TrialReport
 
 
@@ -156,6 +157,18 @@ def test_a_receipt_is_shown_without_what_all_have_in_common() -> None:
     assert "1" * 12 in text and "1" * 13 not in text, "a digest for people"
     assert "code version" not in text
     assert "took" in text
+
+
+def test_files_of_a_receipt_lie_one_a_line() -> None:
+    files = [FileDigest(name=f"part-{at}.parquet", sha256=f"{at}" * 64, size_bytes=at) for at in range(10)]
+    made = SnapshotManifest(
+        **receipt(), digest="d" * 64, path="d", sql_digest="e" * 64, ledger_digest="f" * 64, files=files,
+        ledger_parts=[], reward_family="basic", gamma=0.99, rows_in=10, rows_out=9, rejected={}, episodes={"train": 1},
+    )  # fmt: skip
+    lines = [" ".join(line.split()) for line in _text(receipt_lines(made)).splitlines()]
+    at = lines.index("files name part-0.parquet, sha256 000000000000, size_bytes 0")
+    assert lines[at + 1] == "name part-1.parquet, sha256 111111111111, size_bytes 1"
+    assert lines[at + 8] == "and 2 more; --json shows them"
 
 
 def test_a_publication_says_in_words_whether_something_was_sent() -> None:

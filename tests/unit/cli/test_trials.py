@@ -36,7 +36,7 @@ def test_a_search_shows_how_far_it_is_and_writes_one_book(
         return book
 
     monkeypatch.setattr("simic.validation.baselines.search.search_plans", stand_in)
-    path = tmp_path / "new" / "compound.json"
+    path = tmp_path / "compound.json"
     search(out=path, world_set="compound", seed=4)
     assert PlanBook.model_validate_json(path.read_bytes()) == book
     (call,) = asked

@@ -63,10 +63,17 @@ def test_into_a_pipe_every_epoch_is_a_plain_line(home: Path, simic: Simic) -> No
     assert lines[0] == "random on host 15: family cap of set benchmark, train split, 5 epochs"
     assert [line[:9] for line in lines[1:6]] == [f"epoch {number:3d}" for number in range(5)]
     assert lines[6] == "Ran for 5 of 5 epochs."
-    assert len(lines) == 10
+    assert len(lines) == 11
+    assert lines[10].startswith("parameters kept | ") and " | wait " in lines[10]
     assert done.out.isascii()
     assert "\x1b" not in done.out
     assert not (home / "data" / "receipts" / "watch").exists(), "looking leaves nothing behind"
+
+
+def test_whoever_names_no_controller_in_a_home_without_a_champion_is_told_who_acts(simic: Simic) -> None:
+    done = simic("watch", "--key", "15", *SMALL)
+    assert done.err.splitlines() == ["this home has no champion, so heuristic acts; --controller names another"]
+    assert done.out.startswith("heuristic on host 15")
 
 
 def test_json_is_one_document_with_every_epoch_and_nothing_else(simic: Simic) -> None:
@@ -148,7 +155,7 @@ def test_ctrl_c_ends_it_at_once_with_130_and_what_was_seen_stays(home: Path) -> 
 def test_collecting_with_a_plot_writes_a_png_and_the_receipt_alone_on_stdout(
     home: Path, tmp_path: Path, simic: Simic
 ) -> None:
-    picture = tmp_path / "new" / "timeline.png"
+    picture = tmp_path / "timeline.png"
     done = simic("collect", "--controller", "random", "--host-keys", "0:5", "--plot", str(picture), "--json", *SMALL)
     assert done.code == 0, done.err
     assert CollectionReceipt.model_validate_json(done.out).episodes == 5

@@ -30,10 +30,15 @@ def test_good_reports_after_too_many_refusals_of_one_redis_delivery_land(tmp_pat
 
 
 @pytest.mark.parametrize("years", [-20, 20])
-def test_a_file_refused_for_a_wrong_clock_is_kept_aside_and_lands_later(tmp_path: Path, years: int) -> None:
+def test_a_file_refused_for_a_wrong_clock_is_kept_aside_and_lands_later(
+    tmp_path: Path, years: int, caplog: pytest.LogCaptureFixture
+) -> None:
     home = Home(tmp_path)
     path = drop(home, "a", [b"{}", *episode(1)])
     receipt = ingest_all(home, clock=FixedClock(NOW.replace(year=NOW.year + years)))
     assert (receipt.landed, receipt.reasons) == (0, {"contract": 1, "issued_at": 20})
+    assert "20 of 21 lines were refused for their issued_at" in caplog.text
+    assert f"set aside as {TOPIC}/aside/{path.name} in the spool" in caplog.text
+    assert f"move it back to {TOPIC}/incoming" in caplog.text
     (path.parents[1] / "aside" / path.name).rename(path)
     assert ingest_all(home).landed == 20

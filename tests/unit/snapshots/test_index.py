@@ -114,7 +114,7 @@ def test_a_prefix_means_one_snapshot_or_is_refused(tmp_path: Path, history: tupl
 
 @pytest.mark.parametrize("name", ["", "abc", "ABCDEF", "../../x", "zzzz", "a" * 65, "0000"])
 def test_what_is_no_digest_of_a_snapshot_is_a_config_error(history: tuple[Home, list[str]], name: str) -> None:
-    with pytest.raises(ConfigError):
+    with pytest.raises(ConfigError, match="`simic snapshots list` lists them"):
         find_folder(history[0], name)
 
 

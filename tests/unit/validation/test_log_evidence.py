@@ -155,10 +155,10 @@ def test_honest_logs_of_many_controllers_are_not_refused_more_often() -> None:
 def test_the_worst_group_decides_and_one_that_says_nothing_rejects() -> None:
     passes = group_margin(0.1, LEAST_HOSTS, 4)  # two groups, for the candidate and for wait
     assert groups_line(group(1.0 + 0.99 * passes), group(1.0 - 0.99 * passes)).verdict is Verdict.PASS
-    far = groups_line(group(1.0), group(1.0 - 1.01 * passes, behaviour="guest"))
+    far = groups_line(group(1.0), group(1.0 - 1.01 * passes, behaviour="graftnet-random"))
     assert (far.verdict, far.value) == (Verdict.FAIL, pytest.approx(1.01))
     assert "2 groups for 2 policies" in far.evidence
-    assert "the farthest is that of guest on graftnet" in far.evidence
+    assert "the farthest is that of graftnet-random on graftnet" in far.evidence
     for groups in ([], [group(1.0), group(None, behaviour="guest")], [group(1.0, LEAST_HOSTS - 1)]):
         assert groups_line(*groups).verdict is Verdict.MISSING
     of_others = group(1.0).model_copy(update={"weights": {}})
