@@ -111,6 +111,34 @@ def test_a_break_of_an_episode_is_told_once(change: dict[str, Any], message: str
     assert (check.complete, check.incomplete) == (0, 1)
 
 
+@pytest.mark.parametrize("rent", [0, 100, 9_000_000])
+def test_the_report_after_a_germination_shows_that_its_rent_was_false(rent: int) -> None:
+    rows = episode()
+    check, faults = checked([*rows[:2], changed(rows[2], metrics__rent_parameters=rent), *rows[3:]])
+    assert [(fault.line, fault.reason, fault.message) for fault in faults] == [
+        (
+            4,
+            "order",
+            f"state.slots.0.parameters: expected {rent}, metrics.rent_parameters - state.seed_parameters of the report "
+            "before, which germinated the seed, found 820",
+        )
+    ]
+    assert (check.complete, check.incomplete) == (0, 1)
+
+
+def test_a_germinated_seed_that_did_not_live_on_shows_nothing_of_its_rent() -> None:
+    rows = episode(script={2: "GERMINATE", 3: "PRUNE"})
+    gone = {"stage": "PRUNED", "blueprint": "mlp", "stage_epochs": 0}
+    first = changed(rows[2], metrics__rent_parameters=500)
+    state = changed(rows[4])["state"]
+    state["slots"][0].update(gone)
+    following = changed(episode(script={})[3], state__slots=state["slots"])
+    assert checked([*rows[:2], first, following])[1] == []
+    longer = changed(rows[2], metrics__rent_parameters=500, observation_window_epochs=2)
+    after = changed(episode()[3], state__epoch=4)
+    assert checked([*rows[:2], longer, after])[1] == [], "seeds may end in a longer window"
+
+
 def test_a_gap_is_told_once() -> None:
     rows = episode()
     check, faults = checked([*rows[:4], *rows[5:]])
