@@ -48,8 +48,12 @@ _REMEDIES = {
     Reason.CONTRADICTION.value: "correct the field that is wrong, or the one that it is compared with",
     Reason.ISSUED_AT.value: "write the UTC time at which the report was made",
     Reason.CONFLICT.value: "give each report an id of its own",
-    ORDER: "write every report of an episode once, in the order of the steps, and another episode under another run_id",
+    ORDER: "correct the field here or in the report before, or write another episode under another run_id",
 }
+_STEP_REMEDY = (
+    "write every report of an episode once, in the order of the steps, and another episode under another run_id"
+)
+"""Remedy of a step that is not the next one, for the reason ``order``."""
 
 
 class Fault(NamedTuple):
@@ -234,7 +238,9 @@ class ReportCheck:
 
     @staticmethod
     def _explained(place: _Place, link: Link, reason: str, message: str) -> Fault:
-        return Fault(*place, link.run_id, link.step, reason, message, None, _REMEDIES[reason])
+        is_step = reason == ORDER and message.startswith("step: ")
+        remedy = _STEP_REMEDY if is_step else _REMEDIES[reason]
+        return Fault(*place, link.run_id, link.step, reason, message, None, remedy)
 
 
 def _parsed(line: Line, reason: Reason) -> Mapping[str, Any]:

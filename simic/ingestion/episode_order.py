@@ -6,6 +6,7 @@ writes or checks reports finds that out here, in memory that does not grow with 
 
 from __future__ import annotations
 
+import sys
 from collections import OrderedDict
 from hashlib import blake2b
 from typing import NamedTuple
@@ -88,6 +89,7 @@ class _Position(NamedTuple):
 
     identity: bytes
     """Digests of the shared fields."""
+    controller: str
     step: int
     """Number of the next step."""
     epoch: int
@@ -108,7 +110,7 @@ class _End(NamedTuple):
     is_complete: bool
 
 
-_ABSENT = _Position(b"", 0, 0, 0.0, None, is_whole=False)
+_ABSENT = _Position(b"", "", 0, 0, 0.0, None, is_whole=False)
 
 read_link = msgspec.json.Decoder(Link).decode
 """Read the link of a report in canonical form, which validation returns."""
@@ -171,7 +173,9 @@ class EpisodeOrder:
         is_whole = not is_faulty and (link.step == 0 and not is_known if before is None else before.is_whole)
         if not link.has_ended:
             after = _after(link, is_whole=is_whole)
-            self._keep_open(run, after if before is None else after._replace(identity=before.identity))
+            if before is not None:
+                after = after._replace(identity=before.identity, controller=before.controller)
+            self._keep_open(run, after)
             return
         self.complete += is_whole
         self._incomplete += not is_whole
@@ -198,6 +202,7 @@ class EpisodeOrder:
 def _after(link: Link, *, is_whole: bool) -> _Position:
     return _Position(
         b"".join(map(_digest, _shared(link))),
+        sys.intern(link.controller),  # the same in most episodes
         link.step + 1,
         link.state.epoch + link.observation_window_epochs,
         link.metrics.validation_accuracy_after,
@@ -234,7 +239,8 @@ def _break(before: _Position, link: Link) -> str | None:
     for index, (name, value) in enumerate(zip(_SHARED, _shared(link), strict=True)):
         if _digest(value) != before.identity[index * _FIELD_BYTES : (index + 1) * _FIELD_BYTES]:
             found = value.decode() if isinstance(value, bytes) else "null" if value is None else value
-            return f"{name}: expected that of the episode's report before, found {found}"
+            expected = f"{before.controller}, " if name == "controller" else ""
+            return f"{name}: expected {expected}that of the episode's report before, found {found}"
     if state.epoch != before.epoch:
         return f"state.epoch: expected {before.epoch}, the end of the window before, found {state.epoch}"
     if abs(state.validation_accuracy - before.accuracy) > TOLERANCE:

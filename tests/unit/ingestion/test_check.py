@@ -90,7 +90,7 @@ def test_every_refusal_names_line_episode_field_value_and_remedy() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"controller": "mine"}, "controller: expected that of the episode's report before, found mine"),
+        ({"controller": "mine"}, "controller: expected explore, that of the episode's report before, found mine"),
         (
             {"state__seeds_max": 2},
             r"state\.seeds_max: expected that of the episode's report before, found 2",
@@ -108,6 +108,7 @@ def test_a_break_of_an_episode_is_told_once(change: dict[str, Any], message: str
     check, faults = checked([*rows[:4], bent, *rows[5:]])
     assert [(fault.line, fault.reason) for fault in faults] == [(5, "order")]
     assert re.search(message, faults[0].message), faults[0].message
+    assert faults[0].remedy.startswith("correct the field here or in the report before"), "the order was right"
     assert (check.complete, check.incomplete) == (0, 1)
 
 
@@ -143,6 +144,7 @@ def test_a_gap_is_told_once() -> None:
     rows = episode()
     check, faults = checked([*rows[:4], *rows[5:]])
     assert [(fault.line, fault.message) for fault in faults] == [(5, "step: expected 4, the next one, found 5")]
+    assert "once, in the order of the steps" in faults[0].remedy
     assert (check.accepted, check.complete, check.incomplete) == (18, 0, 1)
 
 
