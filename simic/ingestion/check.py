@@ -50,6 +50,8 @@ _REMEDIES = {
     Reason.CONFLICT.value: "give each report an id of its own",
     ORDER: "correct the field here or in the report before, or write another episode under another run_id",
 }
+_BETWEEN_FIELDS = "correct the fields; docs/reports.md, section 'What must hold', has the rule"
+"""Remedy of fields that do not fit each other, for the reason ``contract``."""
 _STEP_REMEDY = (
     "write every report of an episode once, in the order of the steps, and another episode under another run_id"
 )
@@ -231,7 +233,7 @@ class ReportCheck:
             reason,
             refused.message,
             _shown(report, refused.place) if refused.place else None,
-            _REMEDIES[reason],
+            _remedy(report, refused),
         )
         if run_id is not None:
             yield from self._lost(run_id)
@@ -253,6 +255,22 @@ def _parsed(line: Line, reason: Reason) -> Mapping[str, Any]:
         return parsed if isinstance(parsed, dict) else {}
     run_id = _RUN_ID.search(line.data)
     return {} if run_id is None else {"run_id": run_id.group(1).decode()}
+
+
+def _remedy(report: Mapping[str, Any], refused: Refused) -> str:
+    if refused.is_value_error and isinstance(_value(report, refused.place), dict):
+        return _BETWEEN_FIELDS
+    return _REMEDIES[refused.reason.value]
+
+
+def _value(report: Any, place: tuple[int | str, ...]) -> Any:
+    """Return the value at a place of a report; None if the report has no such place."""
+    try:
+        for key in place:
+            report = report[key]
+    except (KeyError, IndexError, TypeError):
+        return None
+    return report
 
 
 def _shown(report: Any, place: tuple[int | str, ...]) -> str | None:

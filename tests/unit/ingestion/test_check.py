@@ -179,6 +179,7 @@ HOSTILE: list[Callable[[FieldReport], Row]] = [
     lambda report: as_bytes(report).replace(b'"step":0', b'"step":' + b"9" * 5000),
     lambda report: as_bytes(report).replace(b'"step":0', b'"step":NaN'),
     lambda report: as_bytes(report).replace(b'"schema_version":1', b'"schema_version":2'),
+    lambda report: as_bytes(changed(report, state__epoch=21)).replace(b'"step": 0', b'"step": ' + b"9" * 5000),
     lambda report: changed(report, run_id="7"),
     lambda report: changed(report, run_id=["0" * 32]),
     lambda report: changed(report, step=True),
@@ -199,6 +200,29 @@ def test_reason_and_message_are_those_of_an_ingest(bend: Callable[[FieldReport],
     assert isinstance(expected, Refused)
     _, [fault] = checked([row])
     assert (fault.reason, fault.message) == (expected.reason.value, expected.message)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"relevant": ["op", "slot"]},
+        {"action": {"op": "PRUNE"}},
+        {"action__slot": 1},
+        {"state__epoch": 21},
+        {"log_prob_behaviour__joint": -5.0},
+        {"terminated": True},
+    ],
+)
+def test_fields_that_do_not_fit_each_other_are_explained_by_the_documentation(change: dict[str, Any]) -> None:
+    _, [fault] = checked([changed(episode()[0], **change)])
+    assert fault.reason == "contract"
+    assert fault.remedy == "correct the fields; docs/reports.md, section 'What must hold', has the rule"
+
+
+@pytest.mark.parametrize("change", [{"state__epoch": -1}, {"state__epoch": {}}, {"observation_window_epochs": 0.5}])
+def test_a_field_that_is_wrong_by_itself_is_explained_by_its_schema(change: dict[str, Any]) -> None:
+    _, [fault] = checked([changed(episode()[0], **change)])
+    assert fault.remedy == "correct the field; `simic schema FieldReport` prints its rule"
 
 
 @pytest.mark.parametrize("defect", [Defect.TOO_LONG, Defect.TORN])
