@@ -11,13 +11,18 @@ from collections import Counter, OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
+from pydantic import BaseModel
+
 from simic.bus.protocol import Line
+from simic.contracts.base import contracts_in
+from simic.contracts.field_report import FieldReport
 from simic.contracts.settings.run import IngestConfig
 from simic.ingestion.any_order import MOST_HELD, AnyOrder, Judged
 from simic.ingestion.episode_order import MOST_ENDED, MOST_OPEN, EpisodeOrder, Link, read_link
 from simic.ingestion.validate import Accepted, Refused, Validator
 from simic.lake.quarantine import Reason
 from simic.runtime.clock import Clock
+from simic.runtime.nearest_name import suggestion
 
 __all__ = ["ORDER", "Fault", "ReportCheck"]
 
@@ -31,6 +36,8 @@ _VALUE_LIMIT = 80
 """Most characters of a value that is shown."""
 _DIGEST_CHARACTERS = 16
 """Hex characters of a content digest that are compared."""
+_LIKENESS = 0.75
+"""Least likeness to a known field for which a misspelling is assumed, as of settings."""
 _ID = re.compile("[0-9a-f]{32}")
 _RUN_ID = re.compile(rb'"run_id"\s*:\s*"([0-9a-f]{32})"')
 _REMEDIES = {
@@ -260,7 +267,21 @@ def _parsed(line: Line, reason: Reason) -> Mapping[str, Any]:
 def _remedy(report: Mapping[str, Any], refused: Refused) -> str:
     if refused.is_value_error and isinstance(_value(report, refused.place), dict):
         return _BETWEEN_FIELDS
-    return _REMEDIES[refused.reason.value]
+    remedy = _REMEDIES[refused.reason.value]
+    if refused.reason is Reason.UNKNOWN_FIELD:
+        hint = suggestion(str(refused.place[-1]), _known(refused.place), _LIKENESS)
+        return f"{remedy}, or correct its name.{hint}" if hint else remedy
+    return remedy
+
+
+def _known(place: tuple[int | str, ...]) -> list[str]:
+    """Return the fields that the contract has where a report has an unknown one."""
+    contracts: list[type[BaseModel]] = [FieldReport]
+    for key in place[:-1]:
+        if isinstance(key, str):
+            fields = [contract.model_fields[key] for contract in contracts if key in contract.model_fields]
+            contracts = [inner for field in fields for inner in contracts_in(field.annotation)]
+    return [name for contract in contracts for name in contract.model_fields]
 
 
 def _value(report: Any, place: tuple[int | str, ...]) -> Any:

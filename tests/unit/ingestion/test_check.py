@@ -225,6 +225,30 @@ def test_a_field_that_is_wrong_by_itself_is_explained_by_its_schema(change: dict
     assert fault.remedy == "correct the field; `simic schema FieldReport` prints its rule"
 
 
+@pytest.mark.parametrize(
+    ("change", "remedy"),
+    [
+        (
+            {"state__validaton_loss": 0.5},
+            "remove the field, or correct its name. Did you mean 'validation_loss'?",
+        ),
+        ({"outcomes": "SUCCESS"}, "remove the field, or correct its name. Did you mean 'outcome'?"),
+        (
+            {"final_state": {"trainloss": 0.5}},
+            "remove the field, or correct its name. Did you mean 'train_loss'?",
+        ),
+        (
+            {"state__slots": [{"paramters": 3}]},
+            "remove the field, or correct its name. Did you mean 'parameters'?",
+        ),
+        ({"vendor": "us"}, "remove the field"),
+    ],
+)
+def test_the_name_that_an_unknown_field_resembles_is_asked_for(change: dict[str, Any], remedy: str) -> None:
+    _, [fault] = checked([changed(episode()[0], **change)])
+    assert (fault.reason, fault.remedy) == ("unknown_field", remedy)
+
+
 @pytest.mark.parametrize("defect", [Defect.TOO_LONG, Defect.TORN])
 def test_a_defect_of_a_line_is_a_refusal(defect: Defect) -> None:
     check = ReportCheck(IngestConfig(), KNOWN, lambda: NOW)
