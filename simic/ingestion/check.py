@@ -8,7 +8,8 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter, OrderedDict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain, islice
 from typing import Any, NamedTuple
 
 from pydantic import BaseModel
@@ -150,7 +151,15 @@ class ReportCheck:
         ``file`` is named in faults. After the last of several files ``rest`` yields what is left.
         """
         most, self._file, self._refusals = self._config.max_file_refusals, file, 0
-        for line in lines:
+        lines = iter(lines)
+        begin = list(islice(lines, 2))
+        if (remedy := _remedy_of_layout(begin)) is not None:
+            text = "report: expected one JSON object per line, found JSON over several lines; the rest was not read"
+            yield self._counted(
+                Fault(file, begin[0].number, None, None, Reason.MALFORMED_JSON.value, text, None, remedy)
+            )
+            return
+        for line in chain(begin, lines):
             for fault in self._found(line):
                 yield self._counted(fault)
             if self._refusals > most:
@@ -262,6 +271,16 @@ def _parsed(line: Line, reason: Reason) -> Mapping[str, Any]:
         return parsed if isinstance(parsed, dict) else {}
     run_id = _RUN_ID.search(line.data)
     return {} if run_id is None else {"run_id": run_id.group(1).decode()}
+
+
+def _remedy_of_layout(begin: Sequence[Line]) -> str | None:
+    """Return what to do about a file whose first lines are those of one JSON text over many lines; None for others."""
+    match [line.data.strip() for line in begin if line.defect is None]:
+        case [b"{", second] if second.startswith(b'"'):
+            return "write each report on a line of its own, as `jq -c .` does"
+        case [b"[", second] if second.startswith(b"{"):
+            return "write each report on a line of its own, as `jq -c '.[]'` does"
+    return None
 
 
 def _remedy(report: Mapping[str, Any], refused: Refused) -> str:

@@ -19,6 +19,7 @@ from simic.contracts.settings.run import IngestConfig
 from simic.contracts.state import SystemState
 from simic.ingestion.fast_validator import nesting, strict_struct_for
 from simic.lake.quarantine import Reason
+from simic.runtime.nearest_name import suggestion
 from simic.runtime.repeated_fields import find_repeated_field
 
 __all__ = ["Accepted", "Refused", "Validator", "exceeds_depth"]
@@ -159,7 +160,8 @@ class Validator:
         if (fault := _repeated_key(line.data)) is not None:
             return Refused(*fault, report.report_id)
         if unknown := sorted(_blueprints(report) - self._known):
-            message = f"unknown blueprints {unknown}; known blueprints: {', '.join(sorted(self._known))}"
+            hint = suggestion(unknown[0], sorted(self._known))
+            message = f"unknown blueprints {unknown}{'.' if hint else ''}{hint}"
             return Refused(Reason.UNKNOWN_BLUEPRINT, message[:_MESSAGE_LIMIT], report.report_id)
         if (contradiction := find_contradiction(report)) is not None:
             return Refused(Reason.CONTRADICTION, contradiction[:_MESSAGE_LIMIT], report.report_id)

@@ -249,6 +249,36 @@ def test_the_name_that_an_unknown_field_resembles_is_asked_for(change: dict[str,
     assert (fault.reason, fault.remedy) == ("unknown_field", remedy)
 
 
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("ours", "unknown blueprints ['ours']"),
+        ("attenton", "unknown blueprints ['attenton']. Did you mean 'attention'?"),
+    ],
+)
+def test_an_unknown_blueprint_is_named_without_the_list_of_all(name: str, message: str) -> None:
+    _, [fault] = checked([changed(episode()[0], available__blueprint=[name])])
+    assert (fault.reason, fault.message) == ("unknown_blueprint", message)
+    assert "ingest.declared_blueprints" in fault.remedy
+
+
+def test_json_over_several_lines_is_told_once() -> None:
+    reports = [changed(report) for report in episode()[:2]]
+    for text, filter_ in (
+        (json.dumps(reports[0], indent=2), "."),
+        ("\n".join(json.dumps(report, indent=2) for report in reports), "."),
+        (json.dumps(reports, indent=2), "'.[]'"),
+        ("[\n" + ",\n".join(map(json.dumps, reports)) + "\n]", "'.[]'"),
+    ):
+        check, faults = checked(text.encode().splitlines())
+        assert [(fault.line, fault.reason) for fault in faults] == [(1, "malformed_json")]
+        assert "found JSON over several lines" in faults[0].message
+        assert faults[0].remedy == f"write each report on a line of its own, as `jq -c {filter_}` does"
+        assert check.refused == 1
+    check, faults = checked([b"{", *episode()])
+    assert (len(faults), check.accepted) == (1, 20), "one line is torn, and the others are reports"
+
+
 @pytest.mark.parametrize("defect", [Defect.TOO_LONG, Defect.TORN])
 def test_a_defect_of_a_line_is_a_refusal(defect: Defect) -> None:
     check = ReportCheck(IngestConfig(), KNOWN, lambda: NOW)
