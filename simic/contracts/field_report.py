@@ -149,10 +149,15 @@ class FieldReport(Contract):
         relevant = RELEVANT_HEADS[self.action.op]
         if tuple(self.relevant) != relevant:
             expected = ", ".join(head.value for head in relevant)
-            raise ValueError(f"relevant: expected {expected}, the heads of {self.action.op.value}, found others")
+            found = ", ".join(head.value for head in self.relevant)
+            raise ValueError(f"relevant: expected {expected}, the factors of {self.action.op.value}, found {found}")
         measured = tuple([value is not None for value in self.log_prob_behaviour.factors()])
         if measured != HEADS_PRESENT[self.action.op]:
-            raise ValueError("log_prob_behaviour: expected numbers for exactly the relevant heads, found others")
+            expected = ", ".join(head.value for head in relevant)
+            found = ", ".join(head.value for head, is_number in zip(HEADS, measured, strict=True) if is_number)
+            raise ValueError(
+                f"log_prob_behaviour: expected numbers for exactly the relevant factors {expected}, found {found}"
+            )
         self._check_end()
         if self.governor is not None and not self.terminated:
             raise ValueError("a governor event ends its episode in the same step")

@@ -33,8 +33,8 @@ def test_a_whole_episode_survives_json(step: int) -> None:
     [
         (GERMINATION, lambda r: r["relevant"].pop(), "relevant: expected op, slot, blueprint"),
         (GERMINATION, lambda r: r["relevant"].reverse(), "relevant: expected op, slot, blueprint"),
-        (0, lambda r: r["relevant"].append("slot"), "relevant: expected op, the heads of WAIT, found others"),
-        (0, lambda r: r["log_prob_behaviour"].update(tempo=0.0), "numbers for exactly the relevant heads"),
+        (0, lambda r: r["relevant"].append("slot"), "relevant: expected op, the factors of WAIT, found op, slot"),
+        (0, lambda r: r["log_prob_behaviour"].update(tempo=0.0), "exactly the relevant factors op, found op, tempo"),
         (0, lambda r: r["available"]["op"].__setitem__(0, False), "available.op: expected true for WAIT"),
         (GERMINATION, lambda r: r["available"]["slot"][1].__setitem__(0, False), "action.slot: expected a slot that"),
         (GERMINATION, lambda r: r["action"].update(slot=3), "that available.slot allows for GERMINATE, found 3"),
