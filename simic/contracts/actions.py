@@ -198,17 +198,17 @@ class BehaviourLogProb(Contract):
     tempo: LogProb | None = None
     """Log-probability of the tempo; null if the action has none."""
     joint: LogProb
-    """Sum over the relevant heads."""
+    """Sum over the relevant factors."""
 
     @model_validator(mode="after")
     def _sums_up(self) -> BehaviourLogProb:
         total = sum([value for value in self.factors() if value is not None])
         if abs(total - self.joint) > 1e-3 * (1.0 + abs(total)):
-            raise ValueError(f"joint log-probability {self.joint} is not the sum {total} over its heads")
+            raise ValueError(f"joint log-probability {self.joint} is not the sum {total} over its factors")
         return self
 
     def factors(self) -> tuple[float | None, ...]:
-        """Log-probabilities of the heads, in the order of ``HEADS``."""
+        """Log-probabilities of the factors, in the order of ``HEADS``."""
         return (
             self.op,
             self.slot,

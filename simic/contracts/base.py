@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 from pydantic import (
     AfterValidator,
@@ -32,6 +32,7 @@ __all__ = [
     "Text",
     "UnitInterval",
     "UtcDatetime",
+    "contracts_in",
 ]
 
 
@@ -108,3 +109,10 @@ Identifier = Annotated[str, Field(pattern=IDENTIFIER)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 NonNegative = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
 UnitInterval = Annotated[float, Field(ge=0.0, le=1.0, allow_inf_nan=False)]
+
+
+def contracts_in(annotation: Any) -> list[type[BaseModel]]:
+    """Return the contracts that a field with this annotation may hold: none, one, or those of a union or a list."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    return [contract for member in get_args(annotation) for contract in contracts_in(member)]

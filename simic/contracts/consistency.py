@@ -231,10 +231,17 @@ def _of_rent(report: FieldReport, slot: SeedState | None) -> str | None:
         return _mismatch("metrics.rent_parameters", f"at most {seeds * SMALL_LIMIT} of {seeds} seeds", rent)
     least = before - slot.parameters if slot is not None and op is _PRUNE else before
     most = before + SMALL_LIMIT if op is _GERMINATE else before
-    if least <= rent <= most:
+    if not least <= rent <= most:
+        expected = f"{least} to {most} after {op.value}, by state.seed_parameters"
+        return _mismatch("metrics.rent_parameters", expected, rent)
+    final = report.final_state  # the germinated seed stands in the next report otherwise, see EpisodeOrder
+    if final is None or op is not _GERMINATE or report.action.slot is None or report.governor is not None:
         return None
-    expected = f"{least} to {most} after {op.value}, by state.seed_parameters"
-    return _mismatch("metrics.rent_parameters", expected, rent)
+    seed = final.slots[report.action.slot]
+    if final.epoch > state.epoch and seed.stage in _PAYING and rent != before + seed.parameters:
+        expected = f"state.seed_parameters and those of the germinated seed = {before + seed.parameters}"
+        return _mismatch("metrics.rent_parameters", expected, rent)
+    return None
 
 
 def _kept(state: SystemState) -> int:

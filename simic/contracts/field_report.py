@@ -149,12 +149,16 @@ class FieldReport(Contract):
         relevant = RELEVANT_HEADS[self.action.op]
         if tuple(self.relevant) != relevant:
             expected = ", ".join(head.value for head in relevant)
-            raise ValueError(f"relevant: expected {expected}, the heads of {self.action.op.value}, found others")
+            found = ", ".join(head.value for head in self.relevant)
+            raise ValueError(f"relevant: expected {expected}, the factors of {self.action.op.value}, found {found}")
         measured = tuple([value is not None for value in self.log_prob_behaviour.factors()])
         if measured != HEADS_PRESENT[self.action.op]:
-            raise ValueError("log_prob_behaviour: expected numbers for exactly the relevant heads, found others")
-        if (self.terminated or self.truncated) != (self.final_state is not None):
-            raise ValueError("final_state belongs on the last report of an episode and nowhere else")
+            expected = ", ".join(head.value for head in relevant)
+            found = ", ".join(head.value for head, is_number in zip(HEADS, measured, strict=True) if is_number)
+            raise ValueError(
+                f"log_prob_behaviour: expected numbers for exactly the relevant factors {expected}, found {found}"
+            )
+        self._check_end()
         if self.governor is not None and not self.terminated:
             raise ValueError("a governor event ends its episode in the same step")
         if (self.branch_of is None) != (self.branch_step is None):
@@ -165,6 +169,17 @@ class FieldReport(Contract):
             raise ValueError("judgement is the number of a trial's judgement: expected a trial_id, found null")
         self._check_legality()
         return self
+
+    def _check_end(self) -> None:
+        if (self.terminated or self.truncated) == (self.final_state is not None):
+            return
+        if self.final_state is None:
+            end = "terminated" if self.terminated else "truncated"
+            raise ValueError(f"final_state: expected the state after the window, because {end} is true, found null")
+        raise ValueError(
+            "final_state: expected null, because neither terminated nor truncated is true, found a state; it belongs "
+            "on the last report of an episode"
+        )
 
     def _check_legality(self) -> None:
         op = _INDEX[self.action.op]

@@ -8,16 +8,22 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter, OrderedDict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain, islice
 from typing import Any, NamedTuple
 
+from pydantic import BaseModel
+
 from simic.bus.protocol import Line
+from simic.contracts.base import contracts_in
+from simic.contracts.field_report import FieldReport
 from simic.contracts.settings.run import IngestConfig
 from simic.ingestion.any_order import MOST_HELD, AnyOrder, Judged
 from simic.ingestion.episode_order import MOST_ENDED, MOST_OPEN, EpisodeOrder, Link, read_link
 from simic.ingestion.validate import Accepted, Refused, Validator
 from simic.lake.quarantine import Reason
 from simic.runtime.clock import Clock
+from simic.runtime.nearest_name import suggestion
 
 __all__ = ["ORDER", "Fault", "ReportCheck"]
 
@@ -31,6 +37,8 @@ _VALUE_LIMIT = 80
 """Most characters of a value that is shown."""
 _DIGEST_CHARACTERS = 16
 """Hex characters of a content digest that are compared."""
+_LIKENESS = 0.75
+"""Least likeness to a known field for which a misspelling is assumed, as of settings."""
 _ID = re.compile("[0-9a-f]{32}")
 _RUN_ID = re.compile(rb'"run_id"\s*:\s*"([0-9a-f]{32})"')
 _REMEDIES = {
@@ -48,8 +56,14 @@ _REMEDIES = {
     Reason.CONTRADICTION.value: "correct the field that is wrong, or the one that it is compared with",
     Reason.ISSUED_AT.value: "write the UTC time at which the report was made",
     Reason.CONFLICT.value: "give each report an id of its own",
-    ORDER: "write every report of an episode once, in the order of the steps, and another episode under another run_id",
+    ORDER: "correct the field here or in the report before, or write another episode under another run_id",
 }
+_BETWEEN_FIELDS = "correct the fields; docs/reports.md, section 'What must hold', has the rule"
+"""Remedy of fields that do not fit each other, for the reason ``contract``."""
+_STEP_REMEDY = (
+    "write every report of an episode once, in the order of the steps, and another episode under another run_id"
+)
+"""Remedy of a step that is not the next one, for the reason ``order``."""
 
 
 class Fault(NamedTuple):
@@ -137,7 +151,15 @@ class ReportCheck:
         ``file`` is named in faults. After the last of several files ``rest`` yields what is left.
         """
         most, self._file, self._refusals = self._config.max_file_refusals, file, 0
-        for line in lines:
+        lines = iter(lines)
+        begin = list(islice(lines, 2))
+        if (remedy := _remedy_of_layout(begin)) is not None:
+            text = "report: expected one JSON object per line, found JSON over several lines; the rest was not read"
+            yield self._counted(
+                Fault(file, begin[0].number, None, None, Reason.MALFORMED_JSON.value, text, None, remedy)
+            )
+            return
+        for line in chain(begin, lines):
             for fault in self._found(line):
                 yield self._counted(fault)
             if self._refusals > most:
@@ -227,14 +249,16 @@ class ReportCheck:
             reason,
             refused.message,
             _shown(report, refused.place) if refused.place else None,
-            _REMEDIES[reason],
+            _remedy(report, refused),
         )
         if run_id is not None:
             yield from self._lost(run_id)
 
     @staticmethod
     def _explained(place: _Place, link: Link, reason: str, message: str) -> Fault:
-        return Fault(*place, link.run_id, link.step, reason, message, None, _REMEDIES[reason])
+        is_step = reason == ORDER and message.startswith("step: ")
+        remedy = _STEP_REMEDY if is_step else _REMEDIES[reason]
+        return Fault(*place, link.run_id, link.step, reason, message, None, remedy)
 
 
 def _parsed(line: Line, reason: Reason) -> Mapping[str, Any]:
@@ -247,6 +271,46 @@ def _parsed(line: Line, reason: Reason) -> Mapping[str, Any]:
         return parsed if isinstance(parsed, dict) else {}
     run_id = _RUN_ID.search(line.data)
     return {} if run_id is None else {"run_id": run_id.group(1).decode()}
+
+
+def _remedy_of_layout(begin: Sequence[Line]) -> str | None:
+    """Return what to do about a file whose first lines are those of one JSON text over many lines; None for others."""
+    match [line.data.strip() for line in begin if line.defect is None]:
+        case [b"{", second] if second.startswith(b'"'):
+            return "write each report on a line of its own, as `jq -c .` does"
+        case [b"[", second] if second.startswith(b"{"):
+            return "write each report on a line of its own, as `jq -c '.[]'` does"
+    return None
+
+
+def _remedy(report: Mapping[str, Any], refused: Refused) -> str:
+    if refused.is_value_error and isinstance(_value(report, refused.place), dict):
+        return _BETWEEN_FIELDS
+    remedy = _REMEDIES[refused.reason.value]
+    if refused.reason is Reason.UNKNOWN_FIELD:
+        hint = suggestion(str(refused.place[-1]), _known(refused.place), _LIKENESS)
+        return f"{remedy}, or correct its name.{hint}" if hint else remedy
+    return remedy
+
+
+def _known(place: tuple[int | str, ...]) -> list[str]:
+    """Return the fields that the contract has where a report has an unknown one."""
+    contracts: list[type[BaseModel]] = [FieldReport]
+    for key in place[:-1]:
+        if isinstance(key, str):
+            fields = [contract.model_fields[key] for contract in contracts if key in contract.model_fields]
+            contracts = [inner for field in fields for inner in contracts_in(field.annotation)]
+    return [name for contract in contracts for name in contract.model_fields]
+
+
+def _value(report: Any, place: tuple[int | str, ...]) -> Any:
+    """Return the value at a place of a report; None if the report has no such place."""
+    try:
+        for key in place:
+            report = report[key]
+    except (KeyError, IndexError, TypeError):
+        return None
+    return report
 
 
 def _shown(report: Any, place: tuple[int | str, ...]) -> str | None:

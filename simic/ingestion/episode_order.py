@@ -6,13 +6,16 @@ writes or checks reports finds that out here, in memory that does not grow with 
 
 from __future__ import annotations
 
+import sys
 from collections import OrderedDict
 from hashlib import blake2b
 from typing import NamedTuple
 
 import msgspec
 
+from simic.contracts.actions import Op
 from simic.contracts.consistency import TOLERANCE
+from simic.contracts.lifecycle import ALIVE_STAGES, SeedStage
 
 __all__ = ["MOST_ENDED", "MOST_OPEN", "EpisodeOrder", "Link", "read_link"]
 
@@ -27,17 +30,33 @@ _SHARED = (
     "state.seeds_max",
 )  # fmt: skip
 """Fields that all reports of an episode share."""
+_PAYING = frozenset(stage.value for stage in (*ALIVE_STAGES, SeedStage.FOSSILIZED))
+"""Stages of seeds that pay rent."""
+
+
+class _Slot(msgspec.Struct, gc=False):
+    stage: str
+    parameters: int
+
+
+class _Action(msgspec.Struct, gc=False):
+    op: str
+    slot: int | None
 
 
 class _State(msgspec.Struct, gc=False):
     epoch: int
     horizon: int
     seeds_max: int
+    seed_parameters: int
     validation_accuracy: float
+    slots: msgspec.Raw
+    """Read only after a germination."""
 
 
 class _Metrics(msgspec.Struct, gc=False):
     validation_accuracy_after: float
+    rent_parameters: int
 
 
 class Link(msgspec.Struct, gc=False):
@@ -49,6 +68,7 @@ class Link(msgspec.Struct, gc=False):
     policy_version: str | None
     host: msgspec.Raw
     state: _State
+    action: _Action
     metrics: _Metrics
     terminated: bool
     truncated: bool
@@ -69,12 +89,15 @@ class _Position(NamedTuple):
 
     identity: bytes
     """Digests of the shared fields."""
+    controller: str
     step: int
     """Number of the next step."""
     epoch: int
     """Epoch of the next state."""
     accuracy: float
     """Validation accuracy of the next state."""
+    germination: tuple[int, int] | None
+    """Slot and parameters, by the rent, of a seed that germinated in a window of one epoch."""
     is_whole: bool
     """Whether the episode was seen from step 0 without a fault."""
 
@@ -87,10 +110,11 @@ class _End(NamedTuple):
     is_complete: bool
 
 
-_ABSENT = _Position(b"", 0, 0, 0.0, is_whole=False)
+_ABSENT = _Position(b"", "", 0, 0, 0.0, None, is_whole=False)
 
 read_link = msgspec.json.Decoder(Link).decode
 """Read the link of a report in canonical form, which validation returns."""
+_read_slots = msgspec.json.Decoder(list[_Slot]).decode
 
 
 class EpisodeOrder:
@@ -149,7 +173,9 @@ class EpisodeOrder:
         is_whole = not is_faulty and (link.step == 0 and not is_known if before is None else before.is_whole)
         if not link.has_ended:
             after = _after(link, is_whole=is_whole)
-            self._keep_open(run, after if before is None else after._replace(identity=before.identity))
+            if before is not None:
+                after = after._replace(identity=before.identity, controller=before.controller)
+            self._keep_open(run, after)
             return
         self.complete += is_whole
         self._incomplete += not is_whole
@@ -176,11 +202,21 @@ class EpisodeOrder:
 def _after(link: Link, *, is_whole: bool) -> _Position:
     return _Position(
         b"".join(map(_digest, _shared(link))),
+        sys.intern(link.controller),  # the same in most episodes
         link.step + 1,
         link.state.epoch + link.observation_window_epochs,
         link.metrics.validation_accuracy_after,
+        _germination(link),
         is_whole,
     )
+
+
+def _germination(link: Link) -> tuple[int, int] | None:
+    """Return slot and parameters of a germinated seed; None without one and in a longer window, which may end seeds."""
+    slot = link.action.slot
+    if slot is None or link.action.op != Op.GERMINATE.value or link.observation_window_epochs > 1:
+        return None
+    return slot, link.metrics.rent_parameters - link.state.seed_parameters
 
 
 def _shared(link: Link) -> tuple[object, ...]:
@@ -203,7 +239,8 @@ def _break(before: _Position, link: Link) -> str | None:
     for index, (name, value) in enumerate(zip(_SHARED, _shared(link), strict=True)):
         if _digest(value) != before.identity[index * _FIELD_BYTES : (index + 1) * _FIELD_BYTES]:
             found = value.decode() if isinstance(value, bytes) else "null" if value is None else value
-            return f"{name}: expected that of the episode's report before, found {found}"
+            expected = f"{before.controller}, " if name == "controller" else ""
+            return f"{name}: expected {expected}that of the episode's report before, found {found}"
     if state.epoch != before.epoch:
         return f"state.epoch: expected {before.epoch}, the end of the window before, found {state.epoch}"
     if abs(state.validation_accuracy - before.accuracy) > TOLERANCE:
@@ -211,4 +248,15 @@ def _break(before: _Position, link: Link) -> str | None:
             f"state.validation_accuracy: expected {before.accuracy:.9g}, metrics.validation_accuracy_after of the "
             f"report before, found {state.validation_accuracy:.9g}"
         )
+    return None if before.germination is None else _other_seed(*before.germination, state)
+
+
+def _other_seed(index: int, parameters: int, state: _State) -> str | None:
+    """Return that a seed has other parameters than it paid rent for; None if not, or if it did not live on."""
+    for slot in _read_slots(state.slots)[index : index + 1]:
+        if slot.stage in _PAYING and slot.parameters != parameters:
+            return (
+                f"state.slots.{index}.parameters: expected {parameters}, metrics.rent_parameters - "
+                f"state.seed_parameters of the report before, which germinated the seed, found {slot.parameters}"
+            )
     return None

@@ -19,6 +19,7 @@ from simic.contracts.settings.run import IngestConfig
 from simic.contracts.state import SystemState
 from simic.ingestion.fast_validator import nesting, strict_struct_for
 from simic.lake.quarantine import Reason
+from simic.runtime.nearest_name import suggestion
 from simic.runtime.repeated_fields import find_repeated_field
 
 __all__ = ["Accepted", "Refused", "Validator", "exceeds_depth"]
@@ -94,6 +95,8 @@ class Refused(NamedTuple):
     report_id: str | None
     place: tuple[int | str, ...] = ()
     """Path of the field that the contract refuses first; empty for another reason."""
+    is_value_error: bool = False
+    """Whether a check in code refuses it, of which the JSON schema has no rule."""
 
 
 class Validator:
@@ -153,12 +156,12 @@ class Validator:
         try:
             report = FieldReport.model_validate_json(line.data, strict=True)
         except ValidationError as error:
-            reason, message, place = _explain(error)
-            return Refused(reason, message, _report_id(line.data), place)
+            return _explain(error, _report_id(line.data))
         if (fault := _repeated_key(line.data)) is not None:
             return Refused(*fault, report.report_id)
         if unknown := sorted(_blueprints(report) - self._known):
-            message = f"unknown blueprints {unknown}; known blueprints: {', '.join(sorted(self._known))}"
+            hint = suggestion(unknown[0], sorted(self._known))
+            message = f"unknown blueprints {unknown}{'.' if hint else ''}{hint}"
             return Refused(Reason.UNKNOWN_BLUEPRINT, message[:_MESSAGE_LIMIT], report.report_id)
         if (contradiction := find_contradiction(report)) is not None:
             return Refused(Reason.CONTRADICTION, contradiction[:_MESSAGE_LIMIT], report.report_id)
@@ -223,8 +226,8 @@ def _states(report: FieldReport) -> Iterable[SystemState]:
     return (report.state,) if report.final_state is None else (report.state, report.final_state)
 
 
-def _explain(error: ValidationError) -> tuple[Reason, str, tuple[int | str, ...]]:
-    """Return the most severe reason, the first errors with their locations, and the first location.
+def _explain(error: ValidationError, report_id: str | None) -> Refused:
+    """Return the refusal for the most severe reason, with the first errors, their locations, and the first location.
 
     The input is not quoted.
     """
@@ -233,7 +236,8 @@ def _explain(error: ValidationError) -> tuple[Reason, str, tuple[int | str, ...]
     relevant = [fault for fault in faults if _reason(fault) is reason]
     places = [f"{'.'.join(map(str, fault['loc'])) or 'report'}: {fault['msg']}" for fault in relevant[:3]]
     more = f"; {len(faults)} faults in all" if len(faults) > len(places) else ""
-    return reason, ("; ".join(places) + more)[:_MESSAGE_LIMIT], relevant[0]["loc"]
+    first, message = relevant[0], ("; ".join(places) + more)[:_MESSAGE_LIMIT]
+    return Refused(reason, message, report_id, first["loc"], first["type"] == "value_error")
 
 
 _GRAVITY = [

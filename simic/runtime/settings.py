@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from simic.contracts.base import contracts_in
 from simic.contracts.errors import ConfigError
 from simic.contracts.settings.run import RunConfig
 from simic.contracts.settings.training import WITHOUT_EFFECT
@@ -158,7 +159,7 @@ def _settings_of(model: type[BaseModel], prefix: str) -> Iterator[str]:
     """Return the dotted names of all fields, including tables."""
     for name, field in model.model_fields.items():
         yield prefix + name
-        for table in _tables(field.annotation):
+        for table in contracts_in(field.annotation):
             yield from _settings_of(table, f"{prefix}{name}.")
 
 
@@ -166,18 +167,11 @@ def _names_in(settings: Mapping[str, Any], models: Sequence[type[BaseModel]], pr
     """Return the dotted names in use; an unknown table is represented by its content."""
     for name, value in settings.items():
         fields = [model.model_fields[name] for model in models if name in model.model_fields]
-        tables = [table for field in fields for table in _tables(field.annotation)]
+        tables = [table for field in fields for table in contracts_in(field.annotation)]
         if isinstance(value, Mapping) and value and (tables or not fields):
             yield from _names_in(value, tables, f"{prefix}{name}.")
         else:
             yield prefix + name
-
-
-def _tables(annotation: Any) -> list[type[BaseModel]]:
-    """Return the contracts that a setting may have: none, one, or those of a union."""
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return [annotation]
-    return [table for member in get_args(annotation) for table in _tables(member)]
 
 
 def _nearest_setting(name: str, known: Sequence[str]) -> str | None:

@@ -1,6 +1,8 @@
 -- Every report once, as a transition (state, action, next state).
 -- seeds: live and fossilised seeds of the state, in the order of its slots; final_seeds: those of the final state.
 -- skips_epochs: whether the next state is not the one at the end of this step's window.
+-- pays_for_another: whether a seed that germinated in this step, of one epoch, has other parameters in the next state
+-- than it paid rent for; null if it did not live on.
 -- identity: hash of what all reports of one episode share, a branch's parent and step included.
 -- is_judging: whether the report is judging experience, of a trial or comparison.
 -- size_bytes: 8 bytes per value of the state and its masks, without compression.
@@ -29,6 +31,14 @@ WITH deduplicated AS (
             list_filter(state.slots, lambda slot: slot.stage NOT IN ('DORMANT', 'PRUNED', 'EMBARGOED', 'RESETTING')),
             lambda slot: {'stage': slot.stage::STAGE, 'contribution': slot.contribution, 'health': slot.gradient_health}
         ) AS seeds,
+        list_transform(
+            state.slots,
+            lambda slot: CASE
+                WHEN slot.stage NOT IN ('DORMANT', 'PRUNED', 'EMBARGOED', 'RESETTING') THEN slot.parameters
+            END
+        ) AS slot_parameters,
+        CASE WHEN action.op = 'GERMINATE' AND observation_window_epochs = 1 THEN action.slot END AS germinated_slot,
+        metrics.rent_parameters - state.seed_parameters AS germinated_parameters,
         final_state.validation_accuracy AS final_accuracy,
         list_transform(
             list_filter(
@@ -57,10 +67,13 @@ WITH deduplicated AS (
 )
 
 SELECT
-    * EXCLUDE (final_accuracy, final_seeds, epoch, end_epoch),
+    * EXCLUDE (
+        final_accuracy, final_seeds, epoch, end_epoch, slot_parameters, germinated_slot, germinated_parameters
+    ),
     if(has_final_state, final_accuracy, lead(state_accuracy) OVER episode) AS next_accuracy,
     if(has_final_state, final_seeds, lead(seeds) OVER episode) AS next_seeds,
     lead(step) OVER episode AS next_step,
-    lead(epoch) OVER episode <> end_epoch AS skips_epochs
+    lead(epoch) OVER episode <> end_epoch AS skips_epochs,
+    (lead(slot_parameters) OVER episode)[germinated_slot + 1] <> germinated_parameters AS pays_for_another
 FROM deduplicated
 WINDOW episode AS (PARTITION BY run_id ORDER BY step, report_id)

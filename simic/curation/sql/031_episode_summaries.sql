@@ -29,7 +29,10 @@ summaries AS (
         bool_or(abs(accuracy_before - state_accuracy) > $chain_tolerance) AS starts_elsewhere,
         bool_or(
             NOT (terminated OR truncated)
-            AND (abs(accuracy_after - next_accuracy) > $chain_tolerance OR skips_epochs)
+            AND (
+                abs(accuracy_after - next_accuracy) > $chain_tolerance OR skips_epochs
+                OR coalesce(pays_for_another, FALSE)
+            )
         ) AS leads_elsewhere,
         sum(len(active)) AS active_seeds,
         sum(len(list_filter(active, lambda seed: seed.contribution IS NOT NULL))) AS measured_seeds,

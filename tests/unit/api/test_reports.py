@@ -145,7 +145,7 @@ def test_steps_come_in_order_and_end_once(tmp_path: Path, first: int, second: in
 def test_what_curation_would_leave_out_the_episode_for_is_refused(tmp_path: Path) -> None:
     before, after = (plain(one) for one in shipped(episode())[3:5])
     for change, message in (
-        ({"controller": "mine"}, "controller: expected that of the episode's report before, found mine"),
+        ({"controller": "mine"}, "controller: expected explore, that of the episode's report before, found mine"),
         ({"host": {**after["host"], "key": 9}}, "host: expected that of the episode's report before, found .*9"),
         ({"state": {**after["state"], "epoch": 5}}, r"state\.epoch: expected 4, the end of the window before, found 5"),
         (

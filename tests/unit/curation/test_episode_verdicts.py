@@ -71,6 +71,10 @@ BROKEN: dict[str, tuple[Rows, str]] = {
         "broken_chain",
     ),
     "an epoch that jumps between steps": (edited(lambda rows: lose_epoch(rows, 6)), "broken_chain"),
+    "rent of other parameters than the germinated seed has": (
+        edited(lambda rows: rows[2]["metrics"].update(rent_parameters=100)),
+        "broken_chain",
+    ),
     "two hosts in one run": (edited(lambda rows: rows[6]["host"].update(key=51)), "mixed_identity"),
     "two policies in one run": (edited(lambda rows: rows[6].update(policy_version="a" * 64)), "mixed_identity"),
     "two parents in one run": (

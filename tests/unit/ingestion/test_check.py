@@ -90,7 +90,7 @@ def test_every_refusal_names_line_episode_field_value_and_remedy() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"controller": "mine"}, "controller: expected that of the episode's report before, found mine"),
+        ({"controller": "mine"}, "controller: expected explore, that of the episode's report before, found mine"),
         (
             {"state__seeds_max": 2},
             r"state\.seeds_max: expected that of the episode's report before, found 2",
@@ -108,13 +108,43 @@ def test_a_break_of_an_episode_is_told_once(change: dict[str, Any], message: str
     check, faults = checked([*rows[:4], bent, *rows[5:]])
     assert [(fault.line, fault.reason) for fault in faults] == [(5, "order")]
     assert re.search(message, faults[0].message), faults[0].message
+    assert faults[0].remedy.startswith("correct the field here or in the report before"), "the order was right"
     assert (check.complete, check.incomplete) == (0, 1)
+
+
+@pytest.mark.parametrize("rent", [0, 100, 9_000_000])
+def test_the_report_after_a_germination_shows_that_its_rent_was_false(rent: int) -> None:
+    rows = episode()
+    check, faults = checked([*rows[:2], changed(rows[2], metrics__rent_parameters=rent), *rows[3:]])
+    assert [(fault.line, fault.reason, fault.message) for fault in faults] == [
+        (
+            4,
+            "order",
+            f"state.slots.0.parameters: expected {rent}, metrics.rent_parameters - state.seed_parameters of the report "
+            "before, which germinated the seed, found 820",
+        )
+    ]
+    assert (check.complete, check.incomplete) == (0, 1)
+
+
+def test_a_germinated_seed_that_did_not_live_on_shows_nothing_of_its_rent() -> None:
+    rows = episode(script={2: "GERMINATE", 3: "PRUNE"})
+    gone = {"stage": "PRUNED", "blueprint": "mlp", "stage_epochs": 0}
+    first = changed(rows[2], metrics__rent_parameters=500)
+    state = changed(rows[4])["state"]
+    state["slots"][0].update(gone)
+    following = changed(episode(script={})[3], state__slots=state["slots"])
+    assert checked([*rows[:2], first, following])[1] == []
+    longer = changed(rows[2], metrics__rent_parameters=500, observation_window_epochs=2)
+    after = changed(episode()[3], state__epoch=4)
+    assert checked([*rows[:2], longer, after])[1] == [], "seeds may end in a longer window"
 
 
 def test_a_gap_is_told_once() -> None:
     rows = episode()
     check, faults = checked([*rows[:4], *rows[5:]])
     assert [(fault.line, fault.message) for fault in faults] == [(5, "step: expected 4, the next one, found 5")]
+    assert "once, in the order of the steps" in faults[0].remedy
     assert (check.accepted, check.complete, check.incomplete) == (18, 0, 1)
 
 
@@ -149,6 +179,7 @@ HOSTILE: list[Callable[[FieldReport], Row]] = [
     lambda report: as_bytes(report).replace(b'"step":0', b'"step":' + b"9" * 5000),
     lambda report: as_bytes(report).replace(b'"step":0', b'"step":NaN'),
     lambda report: as_bytes(report).replace(b'"schema_version":1', b'"schema_version":2'),
+    lambda report: as_bytes(changed(report, state__epoch=21)).replace(b'"step": 0', b'"step": ' + b"9" * 5000),
     lambda report: changed(report, run_id="7"),
     lambda report: changed(report, run_id=["0" * 32]),
     lambda report: changed(report, step=True),
@@ -169,6 +200,83 @@ def test_reason_and_message_are_those_of_an_ingest(bend: Callable[[FieldReport],
     assert isinstance(expected, Refused)
     _, [fault] = checked([row])
     assert (fault.reason, fault.message) == (expected.reason.value, expected.message)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"relevant": ["op", "slot"]},
+        {"action": {"op": "PRUNE"}},
+        {"action__slot": 1},
+        {"state__epoch": 21},
+        {"log_prob_behaviour__joint": -5.0},
+        {"terminated": True},
+    ],
+)
+def test_fields_that_do_not_fit_each_other_are_explained_by_the_documentation(change: dict[str, Any]) -> None:
+    _, [fault] = checked([changed(episode()[0], **change)])
+    assert fault.reason == "contract"
+    assert fault.remedy == "correct the fields; docs/reports.md, section 'What must hold', has the rule"
+
+
+@pytest.mark.parametrize("change", [{"state__epoch": -1}, {"state__epoch": {}}, {"observation_window_epochs": 0.5}])
+def test_a_field_that_is_wrong_by_itself_is_explained_by_its_schema(change: dict[str, Any]) -> None:
+    _, [fault] = checked([changed(episode()[0], **change)])
+    assert fault.remedy == "correct the field; `simic schema FieldReport` prints its rule"
+
+
+@pytest.mark.parametrize(
+    ("change", "remedy"),
+    [
+        (
+            {"state__validaton_loss": 0.5},
+            "remove the field, or correct its name. Did you mean 'validation_loss'?",
+        ),
+        ({"outcomes": "SUCCESS"}, "remove the field, or correct its name. Did you mean 'outcome'?"),
+        (
+            {"final_state": {"trainloss": 0.5}},
+            "remove the field, or correct its name. Did you mean 'train_loss'?",
+        ),
+        (
+            {"state__slots": [{"paramters": 3}]},
+            "remove the field, or correct its name. Did you mean 'parameters'?",
+        ),
+        ({"vendor": "us"}, "remove the field"),
+    ],
+)
+def test_the_name_that_an_unknown_field_resembles_is_asked_for(change: dict[str, Any], remedy: str) -> None:
+    _, [fault] = checked([changed(episode()[0], **change)])
+    assert (fault.reason, fault.remedy) == ("unknown_field", remedy)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("ours", "unknown blueprints ['ours']"),
+        ("attenton", "unknown blueprints ['attenton']. Did you mean 'attention'?"),
+    ],
+)
+def test_an_unknown_blueprint_is_named_without_the_list_of_all(name: str, message: str) -> None:
+    _, [fault] = checked([changed(episode()[0], available__blueprint=[name])])
+    assert (fault.reason, fault.message) == ("unknown_blueprint", message)
+    assert "ingest.declared_blueprints" in fault.remedy
+
+
+def test_json_over_several_lines_is_told_once() -> None:
+    reports = [changed(report) for report in episode()[:2]]
+    for text, filter_ in (
+        (json.dumps(reports[0], indent=2), "."),
+        ("\n".join(json.dumps(report, indent=2) for report in reports), "."),
+        (json.dumps(reports, indent=2), "'.[]'"),
+        ("[\n" + ",\n".join(map(json.dumps, reports)) + "\n]", "'.[]'"),
+    ):
+        check, faults = checked(text.encode().splitlines())
+        assert [(fault.line, fault.reason) for fault in faults] == [(1, "malformed_json")]
+        assert "found JSON over several lines" in faults[0].message
+        assert faults[0].remedy == f"write each report on a line of its own, as `jq -c {filter_}` does"
+        assert check.refused == 1
+    check, faults = checked([b"{", *episode()])
+    assert (len(faults), check.accepted) == (1, 20), "one line is torn, and the others are reports"
 
 
 @pytest.mark.parametrize("defect", [Defect.TOO_LONG, Defect.TORN])

@@ -28,6 +28,7 @@ from simic.contracts.names import FIELD_REPORTS
 from simic.contracts.settings.run import IngestConfig, WorldConfig
 from simic.hosts.host_sets import identify
 from simic.hosts.plugins import blueprint_names
+from simic.ingestion.episode_order import MOST_ENDED, MOST_OPEN, EpisodeOrder, read_link
 from simic.ingestion.fast_validator import strict_struct_for
 from simic.ingestion.validate import Accepted, Refused, Validator
 from simic.lake.quarantine import Reason
@@ -302,6 +303,21 @@ def check(data: bytes) -> Accepted | Refused:
     return result
 
 
+@pytest.mark.parametrize("rent", [0, 819, 9_000_000])
+def test_d6_the_rent_of_a_seed_that_germinates_in_the_last_step_is_that_of_its_parameters(rent: int) -> None:
+    raw = plain(episode(1, truncate_at=GERMINATION)[GERMINATION])
+    assert isinstance(check(line(raw)), Accepted)
+    raw["metrics"]["rent_parameters"] = rent
+    result = check(line(FieldReport.model_validate(raw)))
+    assert isinstance(result, Refused) and result.reason is Reason.CONTRADICTION
+    expected = "state.seed_parameters and those of the germinated seed = 820"
+    assert result.message == f"metrics.rent_parameters: expected {expected}, found {rent}"
+    seed = raw["final_state"]["slots"][0]
+    seed.update(stage="PRUNED", alpha=0.0)
+    raw["final_state"].update(seeds_alive=0, seed_parameters=0)
+    assert isinstance(check(line(FieldReport.model_validate(raw))), Accepted), "it did not live on"
+
+
 @pytest.mark.parametrize("name", CONTRADICTIONS)
 def test_d6_a_contradiction_is_refused_with_what_was_expected_and_found(name: str) -> None:
     step, spoil, message = CONTRADICTIONS[name]
@@ -406,6 +422,13 @@ def test_whatever_our_own_collections_report_lands(
     lines = [each for delivery in SpoolBus(tmp_path).claim(FIELD_REPORTS) for each in delivery.open(1 << 20)]
     results = [validator.validate(each) for each in lines]
     assert [result for result in results if isinstance(result, Refused)] == []
+    order = EpisodeOrder(MOST_OPEN, MOST_ENDED)
+    for link in sorted(
+        (read_link(result.data) for result in results if isinstance(result, Accepted)), key=lambda link: link.step
+    ):
+        assert order.check(link) is None
+        order.record(link)
+    assert (order.complete > 0, order.incomplete) == (True, 0)
     assert len(results) >= 6 and (world != "wild" or any(b'"governor":{' in each.data for each in lines))
 
 
