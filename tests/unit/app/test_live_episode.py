@@ -193,6 +193,6 @@ def test_a_place_where_no_picture_can_lie_is_told_before_anything_is_grown(
     app: Container, tmp_path: Path, name: str
 ) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(ConfigError, match="--plot|create it first"):
+    with pytest.raises(ConfigError, match=r"--plot|create it first"):
         training.collect(app, "wait", KEYS, tmp_path / name)
     assert list(app.home.spool.rglob("*.jsonl*")) == []
