@@ -304,7 +304,7 @@ def check(data: bytes) -> Accepted | Refused:
 
 
 @pytest.mark.parametrize("rent", [0, 819, 9_000_000])
-def test_d6_the_rent_of_a_seed_that_germinates_in_the_last_step_is_that_of_its_parameters(rent: int) -> None:
+def test_the_rent_of_a_seed_that_germinates_in_the_last_step_is_that_of_its_parameters(rent: int) -> None:
     raw = plain(episode(1, truncate_at=GERMINATION)[GERMINATION])
     assert isinstance(check(line(raw)), Accepted)
     raw["metrics"]["rent_parameters"] = rent
