@@ -78,7 +78,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[RecipeRequest]:
 def test_the_page_has_verdict_costs_and_failures(
     asked: list[RecipeRequest], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    ab(["quick", "quick -o train.distil_passes=2"], seeds=4, hosts=2, seed=3, plot=tmp_path / "new" / "ab.png")
+    ab(["quick", "quick -o train.distil_passes=2"], seeds=4, hosts=2, seed=3, plot=tmp_path / "ab.png")
     (request,) = asked
     assert (request.seeds, request.hosts, request.snapshot) == ((3, 4, 5, 6), 2, None)
     shown = " ".join(capsys.readouterr().out.split())
@@ -87,7 +87,7 @@ def test_the_page_has_verdict_costs_and_failures(
     assert "quick: seed 4 failed: never commits" in shown
     assert "seed 6" in shown
     assert "cannot show a difference" not in shown
-    assert (tmp_path / "new" / "ab.png").read_bytes().startswith(b"\x89PNG")
+    assert (tmp_path / "ab.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_the_figure_has_a_panel_per_pair_and_a_row_per_training_seed_and_family(tmp_path: Path) -> None:

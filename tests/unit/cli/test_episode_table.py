@@ -129,6 +129,7 @@ def test_the_end_stands_beside_the_host_never_grown() -> None:
         "committed validation accuracy, % | 50.0 | wait 45.0 | difference +5.0",
         "test accuracy, % | 40.0 | wait 42.0 | difference -2.0",
         "return, points | 39.0 | wait 30.0 | difference +9.0",
+        "parameters kept | 7 | wait 0",
     ]
 
 

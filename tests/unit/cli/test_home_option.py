@@ -53,7 +53,7 @@ ARGUMENTS = {
     "snapshots prune": ["--keep", "1"],
     "snapshots unpin": ["aaaa"],
     "sql": ["SELECT 1"],
-    "timeline": ["--plot", "{tmp}/empty/plot.png"],
+    "timeline": ["--plot", "{tmp}/plot.png"],
     "compare": ["wait", "random", "--host-keys", "1,2"],
     "trials": ["--controllers", "wait", "--host-keys", "1"],
 }
