@@ -5,10 +5,9 @@ from __future__ import annotations
 import inspect
 import os
 import sys
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from typer.core import TyperGroup
 
 import simic
 from simic.cli import (
@@ -42,7 +41,6 @@ from simic.cli.home_option import HomeOption, give_home_option
 from simic.cli.services import commands
 from simic.cli.streams import check_words, own_streams
 from simic.runtime.code_version import code_version
-from simic.runtime.nearest_name import suggestion
 
 __all__ = ["app", "main"]
 
@@ -67,19 +65,8 @@ PANELS = {
 """Groups of verbs in the order of ``--help``; within a group, verbs that have verbs of their own come last."""
 
 
-class _VerbGroup(TyperGroup):
-    """A group that answers a word that is no verb of it with the nearest verb and the command that lists all."""
-
-    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        if args and not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
-            near = suggestion(args[0], self.commands)
-            ctx.fail(f"No such command {args[0]!r}.{near} `{ctx.command_path} --help` lists the commands.")
-        return super().resolve_command(ctx, args)
-
-
 app = typer.Typer(
     name="simic",
-    cls=_VerbGroup,
     help="Train controllers that grow neural networks, and compare them on held-out networks.\n\n"
     "`simic run` makes a first policy; `simic watch` shows a network grow.",
     epilog=EXIT_CODES,
@@ -124,7 +111,6 @@ def _group_verbs(app: typer.Typer) -> None:
     for command in app.registered_commands:
         command.rich_help_panel = panel_of.pop(str(command.name))
     for group in app.registered_groups:
-        group.cls = _VerbGroup
         group.rich_help_panel = panel_of.pop(str(group.name))
     order = [verb for verbs in PANELS.values() for verb in verbs]
     app.registered_commands.sort(key=lambda command: order.index(str(command.name)))

@@ -254,10 +254,10 @@ def test_pictures_that_are_missing_are_reported_before_the_plan_book_that_is_mis
 
 def test_an_unknown_verb_is_answered_with_the_nearest_one_and_with_what_lists_all() -> None:
     for words, said in (
-        (("frobnicate",), "No such command 'frobnicate'. `simic --help` lists the commands."),
-        (("colect",), "No such command 'colect'. Did you mean 'collect'? `simic --help` lists the commands."),
-        (("lake", "show"), "No such command 'show'. `simic lake --help` lists the commands."),
+        (("frobnicate",), ("Try 'simic --help'", "No such command 'frobnicate'.")),
+        (("colect",), ("Try 'simic --help'", "No such command 'colect'. Did you mean 'collect'?")),
+        (("lake", "show"), ("Try 'simic lake --help'", "No such command 'show'.")),
     ):
         done = run_command(*words)
         assert (done.returncode, done.stdout) == (2, "")
-        assert said in " ".join(done.stderr.replace("│", " ").split())
+        assert all(part in " ".join(done.stderr.split()) for part in said)
