@@ -23,7 +23,7 @@ from simic.ingestion.episode_order import MOST_ENDED, MOST_OPEN, EpisodeOrder, L
 from simic.ingestion.validate import Accepted, Refused, Validator
 from simic.lake.quarantine import Reason
 from simic.runtime.clock import Clock
-from simic.runtime.nearest_name import suggestion
+from simic.runtime.nearest_name import FIELD_LIKENESS, suggestion
 
 __all__ = ["ORDER", "Fault", "ReportCheck"]
 
@@ -37,8 +37,6 @@ _VALUE_LIMIT = 80
 """Most characters of a value that is shown."""
 _DIGEST_CHARACTERS = 16
 """Hex characters of a content digest that are compared."""
-_LIKENESS = 0.75
-"""Least likeness to a known field for which a misspelling is assumed, as of settings."""
 _ID = re.compile("[0-9a-f]{32}")
 _RUN_ID = re.compile(rb'"run_id"\s*:\s*"([0-9a-f]{32})"')
 _REMEDIES = {
@@ -288,7 +286,7 @@ def _remedy(report: Mapping[str, Any], refused: Refused) -> str:
         return _BETWEEN_FIELDS
     remedy = _REMEDIES[refused.reason.value]
     if refused.reason is Reason.UNKNOWN_FIELD:
-        hint = suggestion(str(refused.place[-1]), _known(refused.place), _LIKENESS)
+        hint = suggestion(str(refused.place[-1]), _known(refused.place), FIELD_LIKENESS)
         return f"{remedy}, or correct its name.{hint}" if hint else remedy
     return remedy
 

@@ -7,7 +7,6 @@ import json
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from simic.contracts.base import contracts_in
 from simic.contracts.errors import ConfigError
 from simic.contracts.settings.run import RunConfig
 from simic.contracts.settings.training import WITHOUT_EFFECT
+from simic.runtime.nearest_name import FIELD_LIKENESS, nearest
 
 __all__ = ["config_digest", "load_profile", "profile_names"]
 
@@ -81,7 +81,7 @@ def _read_profile(name_or_path: str) -> dict[str, Any]:
     else:
         known = profile_names()
         if name_or_path not in known:
-            hint = _nearest(name_or_path, known)
+            hint = nearest(name_or_path, known, FIELD_LIKENESS)
             raise ConfigError(
                 f"{name_or_path} is not a profile; {f'did you mean {hint}; ' if hint else ''}"
                 f"shipped are {', '.join(known)}; a profile of your own is a path that ends in .toml"
@@ -182,15 +182,11 @@ def _nearest_setting(name: str, known: Sequence[str]) -> str | None:
     section, _, last = name.rpartition(".")
     if section in known:
         siblings = [other for other in known if other.rpartition(".")[0] == section]
-        if nearest := _nearest(last, [other.rpartition(".")[2] for other in siblings]):
-            return f"{section}.{nearest}"
-    elif nearest := _nearest(name, known):
-        return nearest
+        if near := nearest(last, [other.rpartition(".")[2] for other in siblings], FIELD_LIKENESS):
+            return f"{section}.{near}"
+    elif near := nearest(name, known, FIELD_LIKENESS):
+        return near
     return next((other for other in known if other.rpartition(".")[2] == last), None)
-
-
-def _nearest(name: str, known: Sequence[str]) -> str | None:
-    return next(iter(get_close_matches(name, known, n=1, cutoff=0.75)), None)
 
 
 def _explain(detail: ErrorDetails, origins: _Origins) -> str:
