@@ -12,11 +12,17 @@ from uuid import uuid4
 from simic.app.container import Container
 from simic.app.display.live_episode import draw_collection
 from simic.app.display.timelines import check_plot
-from simic.app.evidence.judging import begin, check_growable, judging_run, log_beside_trials, validate_by_reports
+from simic.app.evidence.judging import (
+    begin,
+    check_growable,
+    is_growable,
+    judging_run,
+    log_beside_trials,
+    validate_by_reports,
+)
 from simic.app.evidence.judging_experience import reporter_of_comparison
 from simic.app.monitoring.training_monitor import observer_of
 from simic.app.names.blueprint_vocabulary import vocabulary
-from simic.app.names.host_set_names import is_set
 from simic.app.names.trial_controllers import select_controllers
 from simic.app.training_hosts import drawing_alone, training_keys
 from simic.collection import collect as collection
@@ -274,7 +280,7 @@ def _warn_of_sets(receipt: TrainingReport, config: RunConfig) -> None:
     others = ", ".join(sorted({*receipt.sets} - named))
     if config.gate.evidence == REPORTS:
         return
-    if receipt.sets and not any(map(is_set, receipt.sets)):
+    if not is_growable(receipt):
         _LOG.warning(
             "policy %s learned from reports of %s, whose hosts Simic cannot grow: `simic validate` judges it from "
             "logged episodes with gate.evidence = reports, or from trials once the family is installed",

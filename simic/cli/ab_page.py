@@ -9,7 +9,8 @@ from typing import NamedTuple
 from urllib.parse import quote
 
 from simic.cli.compare import pairs_table
-from simic.cli.console import short, visible
+from simic.cli.console import visible
+from simic.contracts.names import short
 from simic.contracts.results.comparison import LEVEL
 from simic.contracts.results.recipes import RecipeComparison
 from simic.runtime.files import atomic_write

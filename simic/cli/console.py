@@ -16,7 +16,6 @@ from rich.console import Console
 from rich.text import Text
 
 from simic.contracts.errors import ConfigError, SimicError
-from simic.contracts.names import short
 from simic.runtime.files import disk_full_as_transient, exhausted_limits_as_terminal
 
 __all__ = [
@@ -29,7 +28,6 @@ __all__ = [
     "leave_on_interrupt",
     "megabytes",
     "parse_overrides",
-    "short",
     "stderr",
     "stdout",
     "stream_rows",

@@ -9,7 +9,7 @@ import typer
 
 from simic.cli import completion
 from simic.cli.compare import show_run
-from simic.cli.console import EXIT_CODES, emit, short
+from simic.cli.console import EXIT_CODES, emit
 from simic.cli.options import (
     AsJson,
     Overrides,
@@ -23,6 +23,7 @@ from simic.cli.options import (
 )
 from simic.cli.tables import numbers_table
 from simic.contracts.errors import ConfigError
+from simic.contracts.names import short
 from simic.runtime.files import check_folder_of
 from simic.validation.table import Table
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
-from simic.cli.console import EXIT_CODES, emit, short
+from simic.cli.console import EXIT_CODES, emit
 from simic.cli.options import (
     AsJson,
     Overrides,
@@ -20,6 +20,7 @@ from simic.cli.options import (
 )
 from simic.cli.tables import fitting_table
 from simic.contracts.errors import ConfigError
+from simic.contracts.names import short
 from simic.validation.table import Table
 
 if TYPE_CHECKING:

@@ -11,9 +11,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from simic.cli.console import EXIT_CODES, cell, emit, short, visible
+from simic.cli.console import EXIT_CODES, cell, emit, visible
 from simic.cli.options import AsJson, open_container
 from simic.contracts.errors import ConfigError
+from simic.contracts.names import short
 from simic.runtime.home import HomeUse
 
 if TYPE_CHECKING:

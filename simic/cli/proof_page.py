@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from urllib.parse import quote
 
-from simic.cli.console import short, visible
-from simic.contracts.names import ORACLE
+from simic.cli.console import visible
+from simic.contracts.names import ORACLE, short
 from simic.contracts.results.proof import Proof, ProofLeftOut, ProofSeed, ProofSet
 from simic.validation.baselines.plan_book import missing_book_message
 from simic.validation.table import (

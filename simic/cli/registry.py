@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 import typer
 
 from simic.cli import completion
-from simic.cli.console import EXIT_CODES, emit, short, stderr
+from simic.cli.console import EXIT_CODES, emit, stderr
 from simic.cli.options import POLICY_NAMES, AsJson, ModelName, Overrides, ProfileName, Reason, Seed, open_container
 from simic.cli.tables import decision_table, receipt_lines
 from simic.contracts.errors import GateRejectedError, SimicError
-from simic.contracts.names import CHAMPION_REFERENCE, MODEL_NAME, judged_name
+from simic.contracts.names import CHAMPION_REFERENCE, MODEL_NAME, judged_name, short
 from simic.runtime.home import HomeUse
 
 if TYPE_CHECKING:

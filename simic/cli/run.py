@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 
 from simic.app.names.host_set_names import check_run
-from simic.cli.console import EXIT_CODES, emit, leave_on_interrupt, parse_overrides, short, stderr, working
+from simic.cli.console import EXIT_CODES, emit, leave_on_interrupt, parse_overrides, stderr, working
 from simic.cli.options import AsJson, Overrides, ProfileName, Seed, show_progress, whole_number
 from simic.cli.services.environment import prefect_environment, with_signing_key
 from simic.cli.services.ephemeral import EphemeralServer
@@ -19,6 +19,7 @@ from simic.cli.services.nightly import raise_for_state, run_deployment
 from simic.cli.services.stack import healthy_api, ui_links
 from simic.cli.tables import decision_table, numbers_table, proof_table
 from simic.contracts.errors import GateRejectedError
+from simic.contracts.names import short
 from simic.contracts.results.run import RunReceipt
 from simic.runtime.clock import utc_now
 from simic.runtime.home import Home, HomeUse, resolve_home, unnamed_home

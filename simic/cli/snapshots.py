@@ -8,10 +8,11 @@ from typing import Annotated, TypeAlias
 import typer
 
 from simic.cli import completion
-from simic.cli.console import EXIT_CODES, emit, short
+from simic.cli.console import EXIT_CODES, emit
 from simic.cli.options import AsJson, Overrides, ProfileName, open_container, whole_number
 from simic.cli.tables import check_table, difference_view, list_table, pruning_table
 from simic.contracts.errors import IntegrityError
+from simic.contracts.names import short
 from simic.replay.exports import EXPORTS
 from simic.runtime.home import HomeUse
 

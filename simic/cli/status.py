@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import typer
 from rich.table import Table
 
-from simic.cli.console import EXIT_CODES, cell, emit, short
+from simic.cli.console import EXIT_CODES, cell, emit
 from simic.cli.options import AsJson, ModelName, open_container
-from simic.contracts.names import MODEL_NAME, STAGED, WAIT, judged_name, maker_of
+from simic.contracts.names import MODEL_NAME, STAGED, WAIT, judged_name, maker_of, short
 from simic.runtime.home import HomeUse
 from simic.validation.table import controller_rank, interval
 

@@ -12,7 +12,8 @@ from rich.measure import Measurement
 from rich.table import Column, Table
 from rich.text import Text
 
-from simic.cli.console import cell, megabytes, short, visible
+from simic.cli.console import cell, megabytes, visible
+from simic.contracts.names import short
 from simic.contracts.results.gate import GateDecision, ValidationReport, Verdict
 from simic.contracts.results.receipts import PublicationReceipt, Receipt
 from simic.contracts.results.snapshots import (

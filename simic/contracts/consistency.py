@@ -15,7 +15,7 @@ from simic.contracts.lifecycle import ALIVE_STAGES, TRANSITIONS, SeedStage, Trig
 from simic.contracts.names import is_learned
 from simic.contracts.state import SMALL_LIMIT, SeedState, SystemState
 
-__all__ = ["TOLERANCE", "find_contradiction", "find_mask_contradiction"]
+__all__ = ["PAYING_STAGES", "TOLERANCE", "find_contradiction", "find_mask_contradiction"]
 
 TOLERANCE = 1e-6
 """Largest difference between equal accuracies, and between equal losses relative to their size: they travel as float32.
@@ -25,7 +25,8 @@ Curation uses the same tolerance."""
 # member up in its class, or hashing it, takes longer than comparing it.
 _DORMANT, _HOLDING, _FOSSILIZED = SeedStage.DORMANT, SeedStage.HOLDING, SeedStage.FOSSILIZED
 _ABORTED, _GERMINATE, _PRUNE, _FOSSILIZE = Outcome.ABORTED, Op.GERMINATE, Op.PRUNE, Op.FOSSILIZE
-_PAYING = (*sorted(ALIVE_STAGES), _FOSSILIZED)
+PAYING_STAGES = (*sorted(ALIVE_STAGES), _FOSSILIZED)
+"""Stages of seeds that pay rent."""
 _UNFELT = (SeedStage.GERMINATED, SeedStage.TRAINING, SeedStage.PRUNED, SeedStage.EMBARGOED, SeedStage.RESETTING)
 """Stages of a seed on which the host's output does not depend."""
 _SOURCES: dict[Op, tuple[SeedStage, ...]] = {
@@ -169,7 +170,7 @@ def _of_state(name: str, state: SystemState) -> str | None:
                 place, found = f"{name}.slots.{index}", f"alpha {slot.alpha} and {slot.parameters} parameters"
                 return _mismatch(place, "alpha 0 and 0 parameters in stage DORMANT", found)
             continue
-        if stage in _PAYING:
+        if stage in PAYING_STAGES:
             seeds += 1
             parameters += slot.parameters
         if slot.alpha and stage in _UNFELT:
@@ -238,7 +239,7 @@ def _of_rent(report: FieldReport, slot: SeedState | None) -> str | None:
     if final is None or op is not _GERMINATE or report.action.slot is None or report.governor is not None:
         return None
     seed = final.slots[report.action.slot]
-    if final.epoch > state.epoch and seed.stage in _PAYING and rent != before + seed.parameters:
+    if final.epoch > state.epoch and seed.stage in PAYING_STAGES and rent != before + seed.parameters:
         expected = f"state.seed_parameters and those of the germinated seed = {before + seed.parameters}"
         return _mismatch("metrics.rent_parameters", expected, rent)
     return None

@@ -14,8 +14,7 @@ from typing import NamedTuple
 import msgspec
 
 from simic.contracts.actions import Op
-from simic.contracts.consistency import TOLERANCE
-from simic.contracts.lifecycle import ALIVE_STAGES, SeedStage
+from simic.contracts.consistency import PAYING_STAGES, TOLERANCE
 
 __all__ = ["MOST_ENDED", "MOST_OPEN", "EpisodeOrder", "Link", "read_link"]
 
@@ -30,8 +29,7 @@ _SHARED = (
     "state.seeds_max",
 )  # fmt: skip
 """Fields that all reports of an episode share."""
-_PAYING = frozenset(stage.value for stage in (*ALIVE_STAGES, SeedStage.FOSSILIZED))
-"""Stages of seeds that pay rent."""
+_PAYING = frozenset(stage.value for stage in PAYING_STAGES)
 
 
 class _Slot(msgspec.Struct, gc=False):

@@ -41,7 +41,7 @@ from simic.validation.off_policy import LEAST_HOSTS
 from simic.validation.probing import States
 from simic.validation.report import JudgingRun, learned_spec
 
-__all__ = ["begin", "check_growable", "judging_run", "log_beside_trials", "validate_by_reports"]
+__all__ = ["begin", "check_growable", "is_growable", "judging_run", "log_beside_trials", "validate_by_reports"]
 
 _LOG = logging.getLogger(__name__)
 
@@ -86,13 +86,18 @@ def judging_run(
     )
 
 
+def is_growable(training: Trained) -> bool:
+    """Return whether Simic can grow hosts of a set that a policy or Karn learned from, or its card names no set."""
+    return not training.sets or any(map(is_set, training.sets))
+
+
 def check_growable(training: Trained) -> None:
     """Check that Simic can grow hosts of a set that a policy or Karn learned from.
 
     Raises:
         ConfigError: if it knows them all by their reports only.
     """
-    if training.sets and not any(is_set(name) for name in training.sets):
+    if not is_growable(training):
         raise ConfigError(
             f"policy {training.digest[:12]} learned from reports of {', '.join(training.sets)}, and Simic has no code "
             "of these hosts, so no trial is possible. Set gate.evidence = reports to judge it from logged episodes of "
@@ -117,7 +122,7 @@ def validate_by_reports(container: Container, training: TrainingReport, champion
         IntegrityError: if policy, champion or snapshot are not as they were sealed.
         ContractError: if rows cannot be evaluated on, such as one without a propensity.
     """
-    if not training.sets or any(is_set(name) for name in training.sets):
+    if is_growable(training):
         raise ConfigError(
             f"gate.evidence = reports is for sets that Simic cannot grow; policy {training.digest[:12]} learned from "
             f"{', '.join(training.sets) or 'unknown sets'}. Set gate.evidence = trials"
