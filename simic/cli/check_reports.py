@@ -255,7 +255,8 @@ def _notes(check: ReportCheck, used: Set[int], misnamed: Sequence[str], curate: 
     notes = []
     if not (check.accepted or check.duplicates or check.refused):
         notes.append("expected at least one report, found none")
-    if 2 * check.reasons["malformed_json"] > max(check.refused, 2) and not check.accepted:
+    malformed = check.reasons["malformed_json"]
+    if malformed > 1 and 2 * malformed > check.refused and not check.accepted:  # one alone has this remedy already
         notes.append("no line is a report: write each report on a line of its own, as `jq -c .` does")
     if check.incomplete:
         notes.append(

@@ -22,7 +22,7 @@ from simic.contracts.errors import GateRejectedError
 from simic.contracts.names import short
 from simic.contracts.results.run import RunReceipt
 from simic.runtime.clock import utc_now
-from simic.runtime.home import Home, HomeUse, resolve_home, unnamed_home
+from simic.runtime.home import Home, HomeUse, default_home, resolve_home
 from simic.runtime.settings import load_profile
 from simic.runtime.telemetry import configure_logging
 from simic.validation.table import render_gain, render_seeds, render_spread
@@ -181,7 +181,7 @@ def _show(console: Console, receipt: RunReceipt, home: Home) -> None:
     console.print(f"Policy: {judged.path}")
     for name, path in sorted(receipt.validation.figures.items()):
         console.print(f"Figure {name}: {path}")
-    simic = "simic" if unnamed_home() == home.root else f"simic --home {shlex.quote(str(home.root))}"
+    simic = "simic" if default_home() == home.root else f"simic --home {shlex.quote(str(home.root))}"
     console.print(
         f"Details: `{simic} ui` opens MLflow; `{simic} sql 'FROM policies'` lists all judged policies.",
         highlight=False,

@@ -25,9 +25,9 @@ __all__ = ["LakeMaintenance"]
 _LOG = logging.getLogger(__name__)
 MIB = 1024 * 1024
 _MOST_AHEAD = timedelta(days=3)
-_MERGES_HELD = 16
-"""A merge ends once it has taken ``lake.max_bytes`` divided by this, because the oldest part is dropped as a whole,
-also for one byte too many."""
+_MERGE_DIVISOR = 16
+"""A merge ends once it has taken ``lake.max_bytes`` divided by this. For one byte too many the whole oldest part is
+dropped."""
 
 
 class LakeMaintenance:
@@ -139,7 +139,7 @@ class LakeMaintenance:
         is_daily = self._config.max_age_days is not None
         small_bytes, target_bytes = self._config.small_mb * MIB, self._config.target_mb * MIB
         if self._config.max_bytes is not None:
-            target_bytes = min(target_bytes, self._config.max_bytes // _MERGES_HELD)
+            target_bytes = min(target_bytes, self._config.max_bytes // _MERGE_DIVISOR)
             small_bytes = min(small_bytes, target_bytes)
         return MergeLimits(small_bytes, target_bytes, least_parts, is_daily)
 

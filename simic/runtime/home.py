@@ -22,8 +22,8 @@ __all__ = [
     "PREFECT_URL_VARIABLE",
     "Home",
     "HomeUse",
+    "default_home",
     "resolve_home",
-    "unnamed_home",
 ]
 
 FOLDER_CHARACTERS = 16
@@ -286,12 +286,12 @@ def _resolved(path: Path) -> Path:
 
 
 def resolve_home() -> Home:
-    """Return ``SIMIC_HOME``, or ``unnamed_home``.
+    """Return ``SIMIC_HOME``, or ``default_home``.
 
     Raises ConfigError if ``SIMIC_LAKE_URL`` is not an address of a lake, or the home's path is not UTF-8.
     """
     named, lake_url = os.environ.get(HOME_VARIABLE), _lake_url()
-    root = Path(named).expanduser() if named else unnamed_home()
+    root = Path(named).expanduser() if named else default_home()
     try:
         str(root.absolute()).encode()
     except UnicodeEncodeError:
@@ -301,7 +301,7 @@ def resolve_home() -> Home:
     return Home(root, lake_url)
 
 
-def unnamed_home() -> Path:
+def default_home() -> Path:
     """Return the current directory if it is a home, or the checkout around it, or the current directory."""
     here = Path.cwd()
     if _has_ledgers(here):

@@ -121,8 +121,7 @@ class Effort(NamedTuple):
 class Scores:
     """How N finished episodes went, [N] each, in the order of their hosts; computed from their steps alone.
 
-    So a host that grows before a person is scored as in a trial. Accuracies are shares in [0, 1], of the committed
-    network.
+    `simic watch` scores its host as a trial does. Accuracies are shares in [0, 1], of the committed network.
     """
 
     returns: NDArray[np.float64]

@@ -96,7 +96,7 @@ class TrialSettings(NamedTuple):
     world: WorldConfig
     """Hosts, and the horizon of an episode in epochs."""
     trial: TrialConfig
-    """Confidence and resampling of the intervals. Whether episodes land on the bus is the reporter's affair."""
+    """Confidence and resampling of the intervals. Episodes land on the bus only where a reporter is given."""
     reward: RewardConfig
     """Prices of the returns, in points."""
     flags: FlagConfig = DEFAULT_FLAGS
