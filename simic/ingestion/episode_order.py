@@ -58,7 +58,7 @@ class _Metrics(msgspec.Struct, gc=False):
 
 
 class Link(msgspec.Struct, gc=False):
-    """What joins a report to its episode."""
+    """Fields of a report by which it continues, or contradicts, the report before in its episode."""
 
     run_id: str
     step: int

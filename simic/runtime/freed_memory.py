@@ -20,7 +20,8 @@ def keep_freed_memory() -> bool:
     """Let this process keep freed memory for its next tensors; return whether it does.
 
     glibc gives large blocks back to the system when they are freed, so a loop that needs the same blocks again pays for
-    their page faults each time. The process keeps its peak until it ends. Nothing changes if one of ``_VARIABLES`` is set.
+    their page faults each time. The process keeps its peak until it ends. If one of ``_VARIABLES`` is set,
+    nothing changes.
     """
     if sys.platform != "linux" or any(name in os.environ for name in _VARIABLES):
         return False

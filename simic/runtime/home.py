@@ -194,7 +194,7 @@ class Home:
 
     @property
     def mlruns(self) -> Path:
-        """Directory of MLflow."""
+        """Directory of MLflow's database and artifacts: the registry, and the runs of judged policies."""
         return self.root / "mlruns"
 
     @property
