@@ -92,7 +92,8 @@ _CURVES = (
     "entropy_slot", "entropy_blueprint", "mean_ratio", "effective_sample_share", "kl", "commit_rate",
 )  # fmt: skip
 """Series that are plotted, in order; MLflow has all curves."""
-_SMOOTHING = 20
+_SMOOTHING = 21
+"""Updates in the mean of a curve, an odd number."""
 _ALL_HOSTS = "all hosts"
 
 
@@ -125,7 +126,7 @@ def paired_differences(report: TrialReport, path: Path) -> Path:
 
 
 def learning_curves(curves: Path, path: Path) -> Path:
-    """Draw the diagnostic curves of a training run, one panel each: every update, and a running mean."""
+    """Draw the diagnostic curves of a training run, one panel each: every update, and the mean of those around it."""
     series: dict[str, tuple[list[int], list[float]]] = {}
     for step, metrics in read_metrics(curves):
         for name, value in metrics.items():
@@ -146,7 +147,8 @@ def learning_curves(curves: Path, path: Path) -> Path:
         style_axes(panel)
     for panel in panels[len(names) :]:
         panel.set_axis_off()
-    figure.suptitle("Training, by update", x=0.01, ha="left", fontsize=11)
+    title = f"Training, by update: thin each one, thick the mean of {_SMOOTHING} around it"
+    figure.suptitle(title, x=0.01, ha="left", fontsize=11)
     return save(figure, path)
 
 
@@ -157,10 +159,10 @@ def _unbroken(steps: Sequence[int]) -> list[slice]:
 
 
 def _running_mean(values: Sequence[float]) -> list[float]:
-    """Return the mean over at most ``_SMOOTHING`` updates up to each."""
-    sums = np.cumsum([0.0, *values])
-    ends = np.arange(1, len(sums))
-    starts = np.maximum(ends - _SMOOTHING, 0)
+    """Return the mean over at most ``_SMOOTHING`` updates around each; fewer at both ends."""
+    sums, half = np.cumsum([0.0, *values]), _SMOOTHING // 2
+    centres = np.arange(len(values))
+    starts, ends = np.maximum(centres - half, 0), np.minimum(centres + half + 1, len(values))
     means: list[float] = ((sums[ends] - sums[starts]) / (ends - starts)).tolist()
     return means
 

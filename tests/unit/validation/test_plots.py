@@ -45,12 +45,11 @@ def test_equal_evidence_gives_equal_bytes(tmp_path: Path) -> None:
 
 
 def test_a_phase_that_logs_nothing_leaves_a_gap_and_means_look_back_only() -> None:
-    """[3, 4] and [9]: no line in between; and the mean of 1, 2, .. 30 at its end is that of the last twenty."""
+    """[3, 4] and [9]: no line in between; and means of 1, 2, .. 40 are those of ten on each side, if there are."""
     assert _unbroken([3, 4, 9]) == [slice(0, 2), slice(2, 3)]
     assert _unbroken([]) == [slice(0, 0)]
-    means = _running_mean([float(value) for value in range(1, 31)])
-    assert means[:2] == [1.0, 1.5]
-    assert means[-1] == pytest.approx(sum(range(11, 31)) / 20)
+    means = _running_mean([float(value) for value in range(1, 41)])
+    assert [means[0], means[15], means[-1]] == pytest.approx([sum(range(1, 12)) / 11, 16.0, sum(range(30, 41)) / 11])
 
 
 def test_curves_with_holes_are_drawn(tmp_path: Path) -> None:
