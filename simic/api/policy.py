@@ -35,6 +35,7 @@ from simic.contracts.base import Contract
 from simic.contracts.batches import HEAD_INDEX, Decisions, Observations, action_of, log_prob_of, masks_to_columns
 from simic.contracts.consistency import find_mask_contradiction
 from simic.contracts.errors import ConfigError, ContractError
+from simic.contracts.faults import describe_faults
 from simic.contracts.names import CHAMPION
 from simic.contracts.policy_names import DIGEST_NAME, SHORTEST, is_policy_name
 from simic.contracts.state import SystemState
@@ -298,9 +299,7 @@ def _contract(kind: type[C], value: Any, name: str) -> C:
     try:
         return kind.model_validate_json(encode(value, name), strict=True)
     except ValidationError as error:
-        faults = error.errors(include_url=False, include_input=False)
-        shown = "; ".join(f"{'.'.join([name, *map(str, fault['loc'])])}: {fault['msg']}" for fault in faults[:3])
-        raise ContractError(f"{shown}; {len(faults)} faults in all" if len(faults) > 3 else shown) from error
+        raise ContractError(f"{name}: {describe_faults(error, 'document')}") from error
 
 
 def _check_masks(state: SystemState, masks: ActionMasks) -> None:

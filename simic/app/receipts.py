@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from simic.contracts.errors import ConfigError, ContractError, IntegrityError, SimicError
+from simic.contracts.faults import describe_faults
 from simic.contracts.results.gate import GateDecision, ValidationReport
 from simic.contracts.results.karn import KarnReport
 from simic.contracts.results.receipts import (
@@ -253,7 +254,7 @@ def _receipt(kind: type[R], record: dict[str, Any], path: Path) -> R:
     try:
         return kind.model_validate_json(json.dumps(fields))
     except ValidationError as error:
-        raise ContractError(f"{path} is not a {kind.__name__}: {error}") from error
+        raise ContractError(f"{path} is not a {kind.__name__}: {describe_faults(error, 'receipt')}") from error
 
 
 def _stage(kind: type[Receipt]) -> str:

@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from simic.contracts.base import Contract
 from simic.contracts.envelope import EventEnvelope
 from simic.contracts.errors import ContractError
+from simic.contracts.faults import describe_faults
 
 __all__ = ["MAX_PAYLOAD_BYTES", "decode", "encode", "envelop", "event_id_of", "unwrap"]
 
@@ -25,15 +26,11 @@ def encode(contract: Contract) -> bytes:
 
 
 def decode(model: type[C], data: bytes) -> C:
-    """Return the contract in these bytes; raises ContractError that names every faulty field."""
+    """Return the contract in these bytes; raises ContractError that names the first faulty fields."""
     try:
         return model.model_validate_json(data)
     except ValidationError as error:
-        faults = "; ".join(
-            f"{'.'.join(str(part) for part in fault['loc']) or 'document'}: {fault['msg']}"
-            for fault in error.errors(include_url=False, include_input=False)[:5]
-        )
-        raise ContractError(f"not a {model.__name__} ({error.error_count()} faults): {faults}") from error
+        raise ContractError(f"not a {model.__name__}: {describe_faults(error, 'document')}") from error
 
 
 def envelop(payload: Contract, *, type_: str, source: str, created_at: datetime) -> EventEnvelope:

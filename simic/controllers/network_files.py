@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from simic.contracts.actions import BlueprintName
 from simic.contracts.base import Contract, Count, Digest, Text
 from simic.contracts.errors import ConfigError, ContractError, IntegrityError
+from simic.contracts.faults import describe_faults
 from simic.contracts.feature_ranges import FeatureRanges, NodeType
 from simic.controllers.features import FEATURE_VERSION, feature_names
 from simic.controllers.network import GraphNetwork
@@ -139,7 +140,8 @@ class NetworkFiles(NamedTuple):
         try:
             parsed = card.model_validate_json(card_bytes)
         except ValidationError as error:
-            raise ContractError(f"{self.kind} card {directory / CARD_NAME} is malformed: {error}") from error
+            faults = describe_faults(error, "card")
+            raise ContractError(f"{self.kind} card {directory / CARD_NAME} is malformed: {faults}") from error
         self._require_version(directory, parsed)
         return parsed, read_tensors(weight_bytes, f"weights of {self.kind} {directory}")
 

@@ -15,6 +15,7 @@ from pydantic import ValidationError
 
 from simic.contracts.controllers import Plan, PlanBook, PlanTree
 from simic.contracts.errors import ConfigError, ContractError
+from simic.contracts.faults import describe_faults
 from simic.contracts.state import HostIdentity
 
 __all__ = [
@@ -124,11 +125,10 @@ def _remedy(path: Path, set_name: str, images: str | None) -> str:
 
 
 def _first_problem(error: Exception) -> str:
-    """Return the first problem of an error, on one line."""
+    """Return the first problems of an error, on one line."""
     if not isinstance(error, ValidationError):
         return "nested too deeply" if isinstance(error, RecursionError) else str(error)
-    first = error.errors(include_url=False, include_input=False)[0]
-    return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+    return describe_faults(error, "book")
 
 
 def one_set(hosts: Sequence[HostIdentity]) -> str | None:

@@ -14,6 +14,7 @@ from pydantic_core import ErrorDetails
 
 from simic.bus.protocol import Defect, Line
 from simic.contracts.consistency import find_contradiction
+from simic.contracts.faults import describe_faults
 from simic.contracts.field_report import FieldReport
 from simic.contracts.settings.run import IngestConfig
 from simic.contracts.state import SystemState
@@ -234,9 +235,7 @@ def _explain(error: ValidationError, report_id: str | None) -> Refused:
     faults = error.errors(include_url=False, include_input=False)
     reason = min((_reason(fault) for fault in faults), key=_GRAVITY.index)
     relevant = [fault for fault in faults if _reason(fault) is reason]
-    places = [f"{'.'.join(map(str, fault['loc'])) or 'report'}: {fault['msg']}" for fault in relevant[:3]]
-    more = f"; {len(faults)} faults in all" if len(faults) > len(places) else ""
-    first, message = relevant[0], ("; ".join(places) + more)[:_MESSAGE_LIMIT]
+    first, message = relevant[0], describe_faults(error, "report", relevant)[:_MESSAGE_LIMIT]
     return Refused(reason, message, report_id, first["loc"], first["type"] == "value_error")
 
 

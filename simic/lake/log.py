@@ -17,6 +17,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from simic.contracts.base import Contract, Count, Digest, UtcDatetime
 from simic.contracts.errors import IntegrityError
+from simic.contracts.faults import describe_faults
 from simic.contracts.results.lake import Span
 from simic.ledgers.ledger import Ledger
 
@@ -176,7 +177,7 @@ def fold(lines: Iterable[Mapping[str, Any]], place: str = "the ledger") -> Ledge
         try:
             folding.take(_OPERATION.validate_python(line) if "op" in line else Part.model_validate(line))
         except ValidationError as error:
-            raise IntegrityError(f"{place}, line {number}: not a part: {error.errors()[0]['msg']}") from error
+            raise IntegrityError(f"{place}, line {number}: not a part: {describe_faults(error, 'line')}") from error
         except InvalidLogEntryError as error:
             raise IntegrityError(f"{place}, line {number}: {error}; restore the ledger from a backup") from error
     return folding.state()

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from simic.contracts.base import Contract, Count, Digest
 from simic.contracts.errors import ContractError
+from simic.contracts.faults import describe_faults
 from simic.contracts.settings.continual import CurriculumState
 from simic.controllers.network import PolicyNetwork
 from simic.controllers.network_files import read_tensors
@@ -89,7 +90,8 @@ def _state_of(path: Path) -> LearnerState:
     try:
         return LearnerState.model_validate_json(_read(path))
     except ValidationError as error:
-        raise ContractError(f"learner state in {path.parent} is malformed: {error}") from error
+        faults = describe_faults(error, "state")
+        raise ContractError(f"learner state in {path.parent} is malformed: {faults}") from error
 
 
 def _moments(network: PolicyNetwork, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:

@@ -7,6 +7,7 @@ from datetime import datetime
 from pydantic import ValidationError
 
 from simic.contracts.errors import ConfigError, IntegrityError
+from simic.contracts.faults import describe_faults
 from simic.contracts.results.snapshots import REASON_CHARACTERS, Pin
 from simic.ledgers import PINS_LEDGER
 from simic.ledgers.ledger import Ledger
@@ -28,7 +29,8 @@ def pinned(home: Home) -> dict[str, Pin]:
         try:
             pin = Pin.model_validate(record)
         except ValidationError as error:
-            raise IntegrityError(f"{ledger.path}, line {number}: not a pin: {error.errors()[0]['msg']}") from error
+            faults = describe_faults(error, "line")
+            raise IntegrityError(f"{ledger.path}, line {number}: not a pin: {faults}") from error
         last[pin.snapshot] = pin
     return {digest: pin for digest, pin in last.items() if pin.is_pinned}
 

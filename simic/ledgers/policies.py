@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from simic.contracts.errors import ContractError, IntegrityError
+from simic.contracts.faults import describe_faults
 from simic.contracts.names import MODEL_NAME
 from simic.contracts.results.gate import GateDecision
 from simic.contracts.results.receipts import SEAL_FIELDS, PolicyVersion, TrainingReport
@@ -255,7 +256,7 @@ def parse_record(place: object, record: Any, model: type[M]) -> M:
             fields = {name: value for name, value in fields.items() if name not in SEAL_FIELDS}
         return model.model_validate(fields)
     except ValidationError as error:
-        raise IntegrityError(f"{place}: not a {model.__name__}: {error.errors()[0]['msg']}") from error
+        raise IntegrityError(f"{place}: not a {model.__name__}: {describe_faults(error, 'record')}") from error
     except ValueError as error:
         raise IntegrityError(f"{place}: not a {model.__name__}: not JSON: {error}") from error
 

@@ -33,6 +33,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 from simic.contracts.actor import Actor
 from simic.contracts.base import Contract, Count, Text, UtcDatetime
 from simic.contracts.errors import IntegrityError
+from simic.contracts.faults import describe_faults
 from simic.contracts.names import MODEL_NAME
 from simic.contracts.policy_update import ValidationSummary
 from simic.contracts.results.keys import KeyId, PublicKey
@@ -381,7 +382,7 @@ class PromotionJournal:
         try:
             return _LINE.validate_python(fields)
         except ValidationError as error:
-            raise IntegrityError(f"{place}: not a line of this journal: {error.errors()[0]['msg']}") from error
+            raise IntegrityError(f"{place}: not a line of this journal: {describe_faults(error, 'line')}") from error
 
 
 def _short(head: str | None) -> str:

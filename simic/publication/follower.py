@@ -25,6 +25,7 @@ from simic.bus.codec import unwrap
 from simic.bus.history import Entry, History
 from simic.contracts.base import Contract, Digest
 from simic.contracts.errors import ConfigError, ContractError, IntegrityError, SimicError, TransientError
+from simic.contracts.faults import describe_faults
 from simic.contracts.names import REFERENCE_PREFIX
 from simic.contracts.policy_update import PolicyUpdate
 from simic.publication.policy_sources import PolicySource
@@ -391,7 +392,7 @@ def _read_state(path: Path) -> _State:
             raise ValueError(f"longer than {_MOST_STATE_BYTES} bytes")
         return _State.model_validate_json(content)
     except ValueError as error:  # a ValidationError is one
-        reason = error.errors()[0]["msg"] if isinstance(error, ValidationError) else error
+        reason = describe_faults(error, "record") if isinstance(error, ValidationError) else error
         raise IntegrityError(
             f"{path} was edited or damaged: {reason}; it holds the newest update that was accepted. Restore it, or "
             f"remove the folder {path.parent} to begin again from what the bus holds"

@@ -18,6 +18,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from simic.contracts.errors import IntegrityError
+from simic.contracts.faults import describe_faults
 from simic.contracts.file_digest import FileDigest
 from simic.contracts.results.receipts import SnapshotManifest
 from simic.contracts.settings.run import CurateConfig
@@ -72,7 +73,8 @@ def read_manifest(path: Path, verify: Verify = Verify.ALL) -> SnapshotManifest:
     except OSError as error:
         raise IntegrityError(f"{path} is not a snapshot: cannot read {MANIFEST_NAME} ({error.strerror})") from error
     except ValidationError as error:
-        raise IntegrityError(f"{path / MANIFEST_NAME} is not a manifest: {error.errors()[0]['msg']}") from error
+        faults = describe_faults(error, "manifest")
+        raise IntegrityError(f"{path / MANIFEST_NAME} is not a manifest: {faults}") from error
     if verify is not Verify.NONE and (problem := next(_problems(path, manifest, verify), None)):
         raise IntegrityError(f"snapshot {path}: {problem}; run `simic curate` again")
     return manifest.model_copy(update={"path": str(path)})

@@ -21,6 +21,7 @@ from pydantic import Field, ValidationError
 
 from simic.contracts.base import Contract, Count, Digest, UtcDatetime
 from simic.contracts.errors import ContractError, IntegrityError, SimicError
+from simic.contracts.faults import describe_faults
 from simic.contracts.results.keys import KeyId, PublicKey
 from simic.runtime.files import atomic_write
 from simic.trust.canonical import canonical_bytes, digest_of
@@ -155,7 +156,7 @@ def _line(text: bytes, place: str) -> tuple[Revocation, str, str]:
         fields = verify_record(record, PURPOSE, _OneKey(record.get("signer_public_key")), place)
         return Revocation.model_validate(fields), str(record[KEY_FIELD]), digest_of(record)
     except ValidationError as error:
-        raise _damage(f"{place}: not a revocation: {error.errors()[0]['msg']}") from error
+        raise _damage(f"{place}: not a revocation: {describe_faults(error, 'record')}") from error
     except SimicError as error:  # ContractError for values without a canonical form: NaN, a lone surrogate
         raise _damage(f"{place}: {error}" if isinstance(error, ContractError) else str(error)) from error
 

@@ -16,6 +16,7 @@ from pydantic import Field, ValidationError
 
 from simic.contracts.base import Contract, Digest
 from simic.contracts.errors import ContractError, IntegrityError
+from simic.contracts.faults import describe_faults
 from simic.contracts.file_digest import FileDigest
 from simic.runtime.files import atomic_write, fsync_file, sha256_file
 from simic.trust.canonical import canonical_bytes, digest_of
@@ -129,9 +130,7 @@ def _read_manifest(directory: Path) -> Seal:
     try:
         return Seal.model_validate_json(content)
     except ValidationError as error:
-        raise IntegrityError(
-            f"{path} is not a seal: {error.error_count()} faults, first {error.errors()[0]['msg']}"
-        ) from error
+        raise IntegrityError(f"{path} is not a seal: {describe_faults(error, 'seal')}") from error
 
 
 def _compare(directory: Path, expected: Sequence[FileDigest], found: Sequence[FileDigest]) -> None:

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from simic.contracts.errors import ContractError, IntegrityError
+from simic.contracts.faults import describe_faults
 from simic.contracts.results.gate import Criterion, GateDecision, Verdict
 from simic.contracts.results.judgements import Judgement
 from simic.contracts.results.receipts import Receipt
@@ -44,7 +45,7 @@ def read_receipt(kind: type[R], record: Mapping[str, Any], keyring: Keyring, pla
     try:
         return kind.model_validate_json(json.dumps(fields))
     except ValidationError as error:
-        raise ContractError(f"{place} is not a {kind.__name__}: {error}") from error
+        raise ContractError(f"{place} is not a {kind.__name__}: {describe_faults(error, 'receipt')}") from error
 
 
 def decision_digest(

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from simic.contracts.errors import ConfigError, ContractError
+from simic.contracts.faults import describe_faults
 from simic.contracts.results.receipts import Receipt
 from simic.runtime.files import atomic_write
 
@@ -46,7 +47,8 @@ def _read(path: Path, kind: type[R], *, is_fresh: bool) -> R | None:
     except ValidationError as error:
         if is_fresh:
             return None
-        raise ContractError(f"{path} is not a {kind.__name__}: {error}; --fresh makes this part again") from error
+        faults = describe_faults(error, "part")
+        raise ContractError(f"{path} is not a {kind.__name__}: {faults}; --fresh makes this part again") from error
 
 
 def _short(value: object) -> str:

@@ -23,6 +23,7 @@ from simic.bus.protocol import Defect, Line
 from simic.bus.redis.connection import RedisServer
 from simic.contracts.envelope import EventEnvelope
 from simic.contracts.errors import ContractError
+from simic.contracts.faults import describe_faults
 
 __all__ = [
     "Entry",
@@ -100,11 +101,7 @@ def envelope_of(fields: Fields) -> EventEnvelope:
         numbers = {name: int(texts[name]) for name in _NUMBERS & texts.keys()}
         return EventEnvelope.model_validate({**texts, **numbers, "payload": payload})
     except ValidationError as error:
-        faults = "; ".join(
-            f"{'.'.join(str(part) for part in fault['loc'])}: {fault['msg']}"
-            for fault in error.errors(include_url=False, include_input=False)[:5]
-        )
-        raise ContractError(f"not an EventEnvelope: {faults}") from None
+        raise ContractError(f"not an EventEnvelope: {describe_faults(error, 'entry')}") from None
     except ValueError as error:  # not UTF-8, or not a number; a UnicodeDecodeError is one too
         raise ContractError(f"not an EventEnvelope: {type(error).__name__} in a field of text") from None
 

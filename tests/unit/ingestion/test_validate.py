@@ -75,7 +75,7 @@ FAULTS: dict[str, tuple[bytes, Reason, str]] = {
     "no such month": (
         spoiled(lambda r: r.update(issued_at="2026-13-05T12:00:00Z")),
         Reason.CONTRACT,
-        "issued_at: Value error, Input should be a valid datetime",
+        "issued_at: Input should be a valid datetime",
     ),
     "missing propensity": (
         spoiled(lambda r: r.pop("log_prob_behaviour")),

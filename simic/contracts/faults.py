@@ -1,0 +1,33 @@
+"""What is wrong with data that a contract refuses, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+__all__ = ["describe_faults"]
+
+MOST = 3
+LONGEST = 300
+"""Characters of one fault; the name of an unknown field may be as long as the data."""
+_OWN = "Value error, "
+"""What pydantic puts before the message of a check in code."""
+
+
+def describe_faults(error: ValidationError, whole: str, chosen: Sequence[ErrorDetails] = ()) -> str:
+    """Return the first faults that pydantic found, or those of ``chosen``, each with its place, and how many there are.
+
+    ``whole`` names the data, for a fault that lies in no field. Values are not quoted: they may be hostile or secret.
+    """
+    shown = [_describe(fault, whole) for fault in (chosen or error.errors(include_url=False))[:MOST]]
+    count = error.error_count()
+    return "; ".join(shown) + (f"; {count} faults in all" if count > len(shown) else "")
+
+
+def _describe(fault: ErrorDetails, whole: str) -> str:
+    """Return one fault as ``<place>: <message>``; the check of a whole contract names the field in its message."""
+    place, message = ".".join(map(str, fault["loc"])), fault["msg"].removeprefix(_OWN)
+    is_named = message.startswith(f"{place}: ") if place else fault["type"] == "value_error"
+    return (message if is_named else f"{place or whole}: {message}")[:LONGEST]
