@@ -354,9 +354,14 @@ class Grower:
         Call it before the state dicts of model and optimiser are loaded, which then hold the seeds.
 
         Raises:
+            ConfigError: if growing is over by ``finalize``: the model is plain; nothing has changed.
             ContractError: if the state is damaged, of another version, or of a Grower with other arguments: layers,
                 epochs, ``name``, ``seed``, ``seeds_max``, blueprints, rules or policy; nothing has changed.
         """
+        if self._is_detached:
+            raise ConfigError(
+                "growing is over and the model is plain, so no state can be loaded; make a Grower of a new model"
+            )
         ensemble, host = self._ensemble, self._host
         # Read as a whole first, so that a state that cannot be read changes nothing.
         saved = read_state(state, self._layers, self._made_for, self._pending, ensemble.world.horizon, host)
@@ -367,6 +372,7 @@ class Grower:
         self._run_id, self._pending = saved.run_id, saved.decision
         host.begin(assignment, saved.decision.epoch)
         host.stride = saved.stride
+        self._reports.go_back(saved.run_id, saved.decision.epoch)
         self.growth = self._growth(None)
 
     @property

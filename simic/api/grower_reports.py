@@ -28,6 +28,13 @@ class GrowerReports:
         self.is_behind = False
         """Whether the latest write failed, so that something waits."""
 
+    def go_back(self, run_id: str, step: int) -> None:
+        """Drop what waits from a step on, because the episode repeats it, and let the writer take that step again."""
+        self._waiting = deque(report for report in self._waiting if report.step < step)
+        self.is_behind &= bool(self._waiting)
+        if self._writer is not None:
+            self._writer.repeat(run_id)
+
     def write(self, reports: Iterable[FieldReport] = ()) -> None:
         """Write what waits, then the reports, and publish them if the writer is the Grower's own.
 

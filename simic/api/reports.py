@@ -107,6 +107,10 @@ class FieldReportWriter:
         self._order.record(link)
         self._waiting.append(result.data)
 
+    def repeat(self, run_id: str) -> None:
+        """Let the next report of an episode have any step: its program went back to an earlier one."""
+        self._order.forget(run_id)
+
     def flush(self) -> None:
         """Publish the reports that wait, durably.
 

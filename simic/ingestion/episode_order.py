@@ -189,6 +189,12 @@ class EpisodeOrder:
             self._open.pop(run, None)
             self._keep_open(run, None)
 
+    def forget(self, run_id: str) -> None:
+        """Forget an episode, so that its next report may have any step."""
+        run = bytes.fromhex(run_id)
+        self._open.pop(run, None)
+        self._ended.pop(run, None)
+
     def _keep_open(self, run: bytes, position: _Position | None) -> None:
         self._open[run] = position
         if len(self._open) > self._most_open:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache, partial
-from typing import Any, cast
+from typing import Any
 from weakref import WeakSet
 
 import numpy as np
@@ -31,8 +31,8 @@ from simic.hosts.custom.inspect import inspect_module, layer_columns
 from simic.hosts.custom.interface import Loss, ModuleHost
 from simic.hosts.custom.isolated import KeptPass, cloned, isolated_gradient
 from simic.hosts.custom.optimiser_state import complete_momentum, group_of, is_skipped, scaled
-from simic.hosts.custom.owner_pass import OwnerPass
-from simic.hosts.custom.owner_snapshot import OwnerSnapshot, clear_state
+from simic.hosts.custom.owner_pass import OwnerPasses
+from simic.hosts.custom.owner_snapshot import OwnerSnapshot, clear_state, trained
 from simic.hosts.custom.owner_step import Batch, OwnerStep
 from simic.hosts.custom.plain import check_replaceable
 from simic.hosts.custom.tasks import IGNORED
@@ -102,7 +102,7 @@ class AttachedHost:
         self._is_paused, self._alone = False, -1
         self._is_measured_step = True
         self._snapshot = OwnerSnapshot()
-        self._pass = OwnerPass(self._task, len(slots), spec.logits, who)
+        self._passes = OwnerPasses(self._task, len(slots), spec.logits, who)
         self._probe_batch: Batch | None = None
         self._step = OwnerStep(lambda: self.host.trained.values())
         self._handles: list[Any] = []
@@ -177,11 +177,8 @@ class AttachedHost:
     def is_finite(self) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
         mine = {id(seed.parameters) for seed in self.seeds.values()}
         # A parameter that nothing trains may hold infinities on purpose, as a mask does.
-        own = [
-            parameter
-            for parameter in self.host.module.parameters()
-            if parameter.requires_grad and id(parameter) not in mine
-        ]
+        whole = {id(parameter): parameter for parameter in (*self.host.module.parameters(), *trained(self._optimiser))}
+        own = [one for one in whole.values() if one.requires_grad and id(one) not in mine]
         good = all(bool(tensor.isfinite().all()) for tensor in self._with_state(own))
         seeds = np.ones((1, len(self.topology.sites)), dtype=bool)
         for slot, seed in self.seeds.items():
@@ -225,11 +222,11 @@ class AttachedHost:
 
     def check_batch(self, logits: Tensor, labels: Tensor) -> None:
         """Raise ConfigError unless a training pass gave these logits, which fit the labels."""
-        self._pass.check(logits, labels)
+        self._passes.check(logits, labels, is_training=self.host.module.training)
 
     def note(self, logits: Tensor, labels: Tensor, loss: Tensor) -> None:
         """Count a training batch, which ``check_batch`` passed, and the loss that is about to be minimised."""
-        batch, self._pass.kept = cast(KeptPass, self._pass.kept), None
+        batch = self._passes.take(logits)
         self._sums.add(logits, labels)
         self._seen += len(labels)
         self._probe_batch = (batch, labels if batch.random_states is None else labels.clone())
@@ -269,7 +266,7 @@ class AttachedHost:
         _ATTACHED.discard(self.host.module)
         self._snapshot.clear()
         self._step.forget()
-        self._pass.forget()
+        self._passes.forget()
         self._probe_batch = None
 
     # Hooks
@@ -300,11 +297,11 @@ class AttachedHost:
             kept = KeptPass(cloned(arguments), cloned(named), generator_states(self._device), self._seen)
         else:
             kept = KeptPass(arguments, named, None, self._seen)
-        self._pass.begin(kept)
+        self._passes.begin(kept)
 
     def _see_output(self, module: nn.Module, _arguments: Any, output: Any) -> None:
         if self._is_training_pass(module):
-            self._pass.end(output)
+            self._passes.end(output)
 
     def _is_training_pass(self, module: nn.Module) -> bool:
         """Return whether the owner trains on the present pass."""
@@ -314,8 +311,12 @@ class AttachedHost:
 
     def _pass_layer(self, hook: LayerHook, _module: nn.Module, _arguments: Any, output: Any) -> Tensor | None:
         slot = hook.slot
-        self._pass.met += 1
-        if self._is_paused or slot is None or slot not in self.seeds:
+        self._passes.meet()
+        if self._is_paused or slot is None:
+            return None
+        if self.host.module.training:  # told in the first batch, and not when a seed first acts
+            check_output(hook, output, len(output))
+        if slot not in self.seeds:
             return None
         alpha = 1.0 if slot == self._alone else float(self._assignment.alpha[0, slot])
         if alpha == 0.0:
@@ -353,6 +354,7 @@ class AttachedHost:
         for seed in self.seeds.values():
             complete_momentum(optimiser, seed.parameters)
         self._step.forget()
+        self._passes.forget()  # the step changed what their gradients need
         sums = self._sums
         sums.steps += is_step
         self._is_measured_step = sums.steps % self.stride == 0 and sums.measured < MEASURED_STEPS

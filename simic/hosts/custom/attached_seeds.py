@@ -15,6 +15,10 @@ SEED_PREFIX = "grown_seed_"
 hold them: ``torch.nn.Sequential`` would call it."""
 
 
+NAMES = "param_names"
+"""Key of a parameter group with the names of its parameters, if the optimiser was made from ``named_parameters``."""
+
+
 class AttachedSeed(NamedTuple):
     """A seed in a slot."""
 
@@ -37,6 +41,7 @@ class AttachedSeeds:
         self.by_slot: dict[int, AttachedSeed] = {}
         """In the order of germination."""
         self._module, self._optimiser, self._groups = module, optimiser, groups
+        self._names = {parameter: name for name, parameter in module.named_parameters()}
         self._handles: dict[int, list[Any]] = {}
 
     def put(self, slot: int, seed: AttachedSeed) -> None:
@@ -44,7 +49,7 @@ class AttachedSeeds:
         self.by_slot[slot] = seed
         if seed.learns:
             self._module.register_parameter(f"{SEED_PREFIX}{slot}", seed.parameters)
-            self._group(slot)["params"].append(seed.parameters)
+            self._insert(slot, seed.parameters, len(self._group(slot)["params"]))
 
     def watch(self, slot: int, see: Callable[[Tensor], None]) -> None:
         """Call a function with the seed's parameters after each change of their gradient, while it is in its slot."""
@@ -56,8 +61,7 @@ class AttachedSeeds:
         seed = self.by_slot.pop(slot, None)
         if seed is not None and seed.learns:
             self._leave(slot)
-            group = self._group(slot)
-            group["params"] = [parameter for parameter in group["params"] if parameter is not seed.parameters]
+            self._take_out(slot, seed.parameters)
             self._optimiser.state.pop(seed.parameters, None)
 
     def detach(self) -> None:
@@ -70,18 +74,40 @@ class AttachedSeeds:
         """Let each seed follow, in its parameter group, the parameter that comes before it in the module.
 
         So an optimiser that is made from the grown module, as the owner's was, can load the state. What the module does
-        not hold, and an order of the owner's own, stay.
+        not hold, and an order of the owner's own, stay. Names in the groups become those that the module has now.
         """
         rank = {parameter: number for number, parameter in enumerate(self._module.parameters())}
         seeds = [(rank[seed.parameters], slot) for slot, seed in self.by_slot.items() if seed.parameters in rank]
         for mine, slot in sorted(seeds):
             seed, members = self.by_slot[slot].parameters, self._group(slot)["params"]
-            others = [parameter for parameter in members if parameter is not seed]
-            ranks = [rank.get(parameter, -1) for parameter in others]
+            ranks = [rank.get(parameter, -1) for parameter in members if parameter is not seed]
             before = max((number for number in ranks if number < mine), default=-1)
-            first = next((place for place, number in enumerate(ranks) if number >= 0), len(others))
-            others.insert(first if before < 0 else ranks.index(before) + 1, seed)
-            members[:] = others
+            first = next((place for place, number in enumerate(ranks) if number >= 0), len(ranks))
+            self._take_out(slot, seed)
+            self._insert(slot, seed, first if before < 0 else ranks.index(before) + 1)
+        self._rename()
+
+    def _insert(self, slot: int, parameters: nn.Parameter, place: int) -> None:
+        group = self._group(slot)
+        group["params"].insert(place, parameters)
+        if NAMES in group:
+            group[NAMES].insert(place, f"{SEED_PREFIX}{slot}")
+
+    def _take_out(self, slot: int, parameters: nn.Parameter) -> None:
+        group = self._group(slot)
+        place = next(place for place, one in enumerate(group["params"]) if one is parameters)
+        del group["params"][place]
+        if NAMES in group:
+            del group[NAMES][place]
+
+    def _rename(self) -> None:
+        """Give parameters in groups with names the names of the module, unless their owner named them otherwise."""
+        now = {parameter: name for name, parameter in self._module.named_parameters()}
+        for group in self._optimiser.param_groups:
+            for place, parameter in enumerate(group["params"] if NAMES in group else ()):
+                given = group[NAMES][place]
+                if parameter in now and (given.startswith(SEED_PREFIX) or given == self._names.get(parameter)):
+                    group[NAMES][place] = now[parameter]
 
     def _leave(self, slot: int) -> None:
         delattr(self._module, f"{SEED_PREFIX}{slot}")

@@ -1,8 +1,10 @@
-"""The latest pass of an owner in training mode, and whether a loss of it can be counted. Shapes: B batch, C classes."""
+"""The passes of an owner in training mode, and whether a loss of one can be counted. Shapes: B batch, C classes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -12,62 +14,113 @@ from simic.contracts.errors import ConfigError
 from simic.hosts.custom.isolated import KeptPass
 from simic.hosts.custom.tasks import Task
 
-__all__ = ["OwnerPass"]
+__all__ = ["OwnerPasses"]
+
+MOST_WAITING = 4
+"""Passes without a loss yet that are kept; each holds its logits."""
 
 
-class OwnerPass:
-    """What is known of a pass until its loss is computed."""
+@dataclass(eq=False)
+class _Waiting:
+    """A pass whose loss was not computed yet."""
+
+    kept: KeptPass
+    met: int = 0
+    """Layers with slots that have run."""
+    output: Any = None
+    """What the pass gave; a tensor without its graph."""
+
+
+class OwnerPasses:
+    """What is known of passes until their losses are computed."""
 
     def __init__(self, task: Task, slots: int, to_logits: Callable[[Any], Tensor] | None, who: str) -> None:
         """Take what the logits are for, the number of slots, and what takes logits out of an output that is no tensor.
 
         ``who`` names the host in messages.
         """
-        self.kept: KeptPass | None = None
-        self.met = 0
-        """Layers with slots that have run."""
-        self._output: Any = None
+        self._waiting: list[_Waiting] = []
         self._task, self._slots, self._to_logits, self._who = task, slots, to_logits, who
 
     def begin(self, kept: KeptPass) -> None:
-        """Forget an earlier pass."""
-        self.kept, self.met, self._output = kept, 0, None
+        """Note that a pass begins."""
+        self._waiting = [*self._waiting[1 - MOST_WAITING :], _Waiting(kept)]
 
-    def forget(self) -> None:
-        """Keep nothing of the pass."""
-        self.kept = self._output = None
+    def meet(self) -> None:
+        """Note that a layer with a slot has run."""
+        if self._waiting:
+            self._waiting[-1].met += 1
 
     def end(self, output: Any) -> None:
-        """Note what the module gave, until its loss is computed."""
-        self._output = output
+        """Note what the module gave."""
+        if self._waiting:
+            self._waiting[-1].output = output.detach() if isinstance(output, Tensor) else output
 
-    def check(self, logits: Tensor, labels: Tensor) -> None:
-        """Raise ConfigError unless the pass gave these logits, which fit the labels."""
-        if self.kept is None:
+    def forget(self) -> None:
+        """Keep no pass."""
+        self._waiting = []
+
+    def check(self, logits: Tensor, labels: Tensor, *, is_training: bool) -> None:
+        """Raise ConfigError unless a pass gave these logits, which fit the labels.
+
+        ``is_training`` tells whether the module is in training mode.
+        """
+        found = self._of(logits, is_training=is_training)
+        if found.met < self._slots:
             raise ConfigError(
-                f"{self._who}: expected logits of a pass of the module in training mode, found none; call "
-                "model.train() and compute the loss once for each pass"
-            )
-        if self.met < self._slots:
-            raise ConfigError(
-                f"{self._who}: expected all {self._slots} layers with slots in each pass, found {self.met};"
+                f"{self._who}: expected all {self._slots} layers with slots in each pass, found {found.met};"
                 " call torch.compiler.reset() on a compiled model; a layer that some passes skip cannot have a slot"
             )
         if (wanted := self._task.fault(logits, labels)) is not None:
-            found = f"{tuple(logits.shape)} and {labels.dtype} {tuple(labels.shape)}"
-            raise ConfigError(f"{self._who}: expected {wanted}, found {found}")
-        shape = self._shape()
-        if shape is not None and shape != logits.shape:
+            given = f"{tuple(logits.shape)} and {labels.dtype} {tuple(labels.shape)}"
+            raise ConfigError(f"{self._who}: expected {wanted}, found {given}")
+        own = self._logits(found)
+        if own is not None and own.shape != logits.shape:
             raise ConfigError(
-                f"{self._who}: expected logits {tuple(shape)}, as the pass of the module gave them, found "
+                f"{self._who}: expected logits {tuple(own.shape)}, as the pass of the module gave them, found "
                 f"{tuple(logits.shape)}; a seed learns in passes of its own, whose output nothing of yours changes: "
                 "process the inputs before the pass, give logits=, or wrap the module in one that does it"
             )
 
-    def _shape(self) -> torch.Size | None:
-        """Return the shape of the logits of the pass, or None if it is not known."""
-        output, self._output = self._output, None
+    def take(self, logits: Tensor) -> KeptPass:
+        """Return the pass that gave these logits, which ``check`` passed, and keep it no longer."""
+        found = self._of(logits, is_training=True)
+        self._waiting.remove(found)
+        return found.kept
+
+    def _of(self, logits: Tensor, *, is_training: bool) -> _Waiting:
+        """Return the only pass that waits for its loss, or the one of several that gave ``logits``.
+
+        Raises:
+            ConfigError: if there is none.
+        """
+        if len(self._waiting) == 1:
+            return self._waiting[0]
+        for waiting in reversed(self._waiting):
+            own = None
+            with suppress(LookupError, AttributeError, TypeError):  # a pass for something else than logits
+                own = self._logits(waiting)
+            if own is not None and own.shape == logits.shape and own.data_ptr() == logits.data_ptr():
+                return waiting
+        if self._waiting:
+            raise ConfigError(
+                f"{self._who}: {len(self._waiting)} passes wait for their loss, and the logits are of none of them, as "
+                "a copy or a part would be; compute each loss right after its pass, or from the very logits of the pass"
+            )
+        remedy = (
+            "it is in training mode, so call it as model(inputs), not its forward or a part of it (Lightning: name the "
+            "part with model=), and compute the loss once for each pass"
+            if is_training
+            else "call model.train() and compute the loss once for each pass"
+        )
+        raise ConfigError(
+            f"{self._who}: expected logits of a pass of the module in training mode, found none; {remedy}"
+        )
+
+    def _logits(self, waiting: _Waiting) -> Tensor | None:
+        """Return the logits of a pass, or None if they are no tensor."""
+        output = waiting.output
         if not isinstance(output, Tensor) and self._to_logits is not None:
             with torch.no_grad():
                 output = self._to_logits(output)
-        return output.shape if isinstance(output, Tensor) else None
+        return output if isinstance(output, Tensor) else None

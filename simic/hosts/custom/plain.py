@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from itertools import count
 from math import gcd, prod
+from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
@@ -159,26 +160,47 @@ def check_replaceable(network: nn.Module, layers: Sequence[str], inputs: Tensor,
     """Check that a sequence of layer and seed can take the place of each layer; ``network`` is not changed.
 
     Raises:
-        ConfigError: if the network then fails on ``inputs`` [B, ...], or does not run through the sequence.
+        ConfigError: if the network then fails on ``inputs`` [B, ...], gives something else, or does not run through the
+            sequence.
     """
+    before = _evaluated(network, inputs)
     for layer in layers:
         old, last = network.get_submodule(layer), _Counter()
         new = nn.Sequential(old, last)
-        for training in (False, True):
-            try:
-                # Replaced first, because buffers are restored by their names.
-                _replace(network, old, new)
-                with preserve_state(network, training=training), forked_rng(inputs.device), torch.no_grad():
-                    network(inputs.clone())
-            except (RuntimeError, ValueError, TypeError, AttributeError, IndexError) as error:
-                raise ConfigError(
-                    f"{who}: a kept seed needs a torch.nn.Sequential in the place of {layer!r}, with which the model "
-                    f"fails: {error}. Choose a submodule that gets one tensor and of which no attribute is read"
-                ) from error
-            finally:
-                _replace(network, new, old)
+        try:
+            _replace(network, old, new)
+            after = _evaluated(network, inputs)
+            with preserve_state(network, training=True), forked_rng(inputs.device), torch.no_grad():
+                network(inputs.clone())
+        except (RuntimeError, ValueError, TypeError, AttributeError, IndexError) as error:
+            raise ConfigError(
+                f"{who}: a kept seed needs a torch.nn.Sequential in the place of {layer!r}, with which the model "
+                f"fails: {error}. Choose a submodule that gets one tensor and of which no attribute is read"
+            ) from error
+        finally:
+            _replace(network, new, old)
         if last.calls < 2:
             raise ConfigError(f"{who}: the model does not call {layer!r} by a name under which it can be replaced")
+        if not _are_close(before, after):
+            raise ConfigError(
+                f"{who}: a kept seed needs a torch.nn.Sequential in the place of {layer!r}, with which the model gives "
+                "other outputs, as if it asks for the type of its layers. Choose a submodule that it only calls"
+            )
+
+
+@torch.no_grad()
+def _evaluated(network: nn.Module, inputs: Tensor) -> Any:
+    """Return what the network gives in evaluation mode; neither it nor a generator is changed."""
+    # Buffers are restored by their names, so a layer is replaced before and put back after.
+    with preserve_state(network, training=False), forked_rng(inputs.device):
+        return network(inputs.clone())
+
+
+def _are_close(one: Any, other: Any) -> bool:
+    """Return whether outputs are equal up to what fused passes round otherwise; only tensors are compared."""
+    if not (isinstance(one, Tensor) and isinstance(other, Tensor)):
+        return True
+    return one.shape == other.shape and torch.allclose(one, other, rtol=1e-3, atol=1e-4, equal_nan=True)
 
 
 class _Counter(nn.Module):

@@ -38,12 +38,19 @@ def last_leaf(model: nn.Module, inputs: Tensor) -> str:
     Raises:
         ConfigError: if there is none, or the model fails on ``inputs`` [B, ...].
     """
-    leaves = [
-        name for name, part in model.named_modules() if name and not list(part.children()) and list(part.parameters())
-    ]
+    leaves = [name for name, part in model.named_modules() if name and _is_leaf(name, part)]
     if not (ran := _runs(model, leaves, inputs)):
         raise ConfigError("the model has no submodule with parameters that could be its head; name one as head")
     return ran[-1]
+
+
+def _is_leaf(name: str, part: nn.Module) -> bool:
+    """Return whether a part with parameters has no submodule; those that compute its own parameters do not count."""
+    if "parametrizations" in name.split("."):
+        return False
+    return {inner for inner, _ in part.named_children()} <= {"parametrizations"} and any(
+        True for _ in part.parameters()
+    )
 
 
 def _runs(model: nn.Module, names: Sequence[str], inputs: Tensor) -> list[str]:

@@ -130,7 +130,8 @@ def test_a_finished_grower_holds_no_copy_of_model_optimiser_and_batches(
     grower.finalize()
     gc.collect()
     assert len(copies) == 0
-    assert host._pass.kept is host._probe_batch is None
+    assert host._passes._waiting == []
+    assert host._probe_batch is None
     assert host._step.batches == []
 
 

@@ -48,8 +48,19 @@ def test_logits_that_were_cut_after_the_pass_are_refused_at_the_first_batch() ->
     )
     with pytest.raises(simic.ConfigError, match=wanted):
         grower.loss(model(IDS[:12])[:, :-1], IDS[:12, 1:])
-    grower.loss(model(IDS[:12, :-1]), IDS[:12, 1:]).backward()
+    grower.loss(model(IDS[:12]), labels[:12]).backward()
     optimizer.step()
+
+
+def test_inputs_of_another_shape_than_the_validation_are_refused_at_the_first_batch() -> None:
+    """And not when the first seed acts."""
+    model = Words()
+    grow(model, validation=(IDS, IDS))
+    model.train()
+    with pytest.raises(simic.ConfigError, match=r"'body': expected an output \(12, 9, 8\).*found \(12, 8, 8\)"):
+        model(IDS[:12, :-1])
+    model.eval()
+    model(IDS[:12, :-1])
 
 
 def test_numbers_whose_last_axis_the_owner_takes_away_are_refused() -> None:

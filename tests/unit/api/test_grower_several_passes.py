@@ -1,0 +1,146 @@
+"""Loops that run a model several times before a loss, go back, or train more than the model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from support.builders.small_loops import INPUTS, LABELS, Grow, Net, grow, train, train_epoch
+from torch import Tensor, nn
+from torch.nn.utils import parametrizations
+
+import simic
+from simic.contracts.field_report import GovernorKind
+from simic.hosts.custom.attached import SEED_PREFIX, AttachedHost
+
+OTHERS = torch.full((12, 4), 100.0)
+
+
+@pytest.fixture
+def learned_on(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The mean of the inputs of each pass on which a seed learns alone."""
+    means: list[float] = []
+    real = AttachedHost._isolated_gradient
+
+    def note(self: AttachedHost, slot: int, batch: Any, labels: Tensor) -> Tensor:
+        means.append(float(batch.arguments[0].mean()))
+        return real(self, slot, batch, labels)
+
+    monkeypatch.setattr(AttachedHost, "_isolated_gradient", note)
+    return means
+
+
+def test_a_seed_learns_on_the_pass_whose_loss_is_computed(
+    steer: Callable[[Any], None], learned_on: list[float]
+) -> None:
+    """As in a loop with a second pass over unlabelled inputs, before the loss of the first one."""
+    steer(Grow())
+    grower, optimizer = grow(Net())
+    train(grower, optimizer, 2)
+    learned_on.clear()
+    for counts_both in (False, True):
+        optimizer.zero_grad()
+        labelled, unlabelled = grower.model.train()(INPUTS[:12]), grower.model(OTHERS)
+        loss = grower.loss(labelled, LABELS[:12])
+        if counts_both:
+            loss = loss + grower.loss(unlabelled, LABELS[:12])
+        (loss + unlabelled.mean() * 0.0).backward()
+        optimizer.step()
+    mine = pytest.approx(float(INPUTS[:12].mean()))
+    assert sorted(learned_on) == [mine, mine, 100.0]
+    labelled, _ = grower.model(INPUTS[:12]), grower.model(OTHERS)
+    with pytest.raises(simic.ConfigError, match=r"2 passes wait .* right after its pass"):
+        grower.loss(labelled.clone(), LABELS[:12])
+
+
+def test_a_pass_around_the_model_is_named_as_the_cause() -> None:
+    grower, _ = grow(Net())
+    logits = grower.model.train().forward(INPUTS)
+    with pytest.raises(simic.ConfigError, match=r"it is in training mode, so call it as model\(inputs\)"):
+        grower.loss(logits, LABELS)
+    grower.model.eval()
+    with pytest.raises(simic.ConfigError, match=r"found none; call model.train\(\)"):
+        grower.loss(logits, LABELS)
+
+
+def test_a_grower_that_goes_back_reports_the_repeated_epochs(tmp_path: Path) -> None:
+    spool = tmp_path / "spool"
+    with simic.FieldReportWriter(spool=spool) as writer:
+        grower, optimizer = grow(Net(), report_to=writer)
+        train(grower, optimizer, 2)
+        saved = grower.state_dict()
+        train(grower, optimizer, 3)
+        grower.load_state_dict(saved)
+        train(grower, optimizer, 10)
+        assert grower.is_finished
+        written = [simic.FieldReport.model_validate_json(line).step for line in writer._waiting]
+    assert written == [0, 1, 2, 3, 4, *range(2, 12)]
+    grower.finalize()
+    with pytest.raises(simic.ConfigError, match="the model is plain"):
+        grower.load_state_dict(saved)
+
+
+def test_the_governor_sets_back_what_the_loss_holds_too() -> None:
+    model, scale = Net(), nn.Parameter(torch.ones(()))
+    optimizer = torch.optim.SGD([*model.parameters(), scale], lr=0.05)
+    grower, _ = grow(model, optimizer)
+    train(grower, optimizer, 1)
+    train_epoch(grower, optimizer)
+    optimizer.zero_grad()
+    (grower.loss(model(INPUTS), LABELS) * scale * float("nan")).backward()
+    optimizer.step()
+    assert scale.isnan()
+    event = grower.step().governor
+    assert event is not None
+    assert event.kind is GovernorKind.NON_FINITE
+    assert scale.item() == 1.0
+
+
+def test_names_in_the_optimiser_follow_its_parameters(steer: Callable[[Any], None]) -> None:
+    """Loading a state by name, as PyTorch describes it, needs the names beside their parameters."""
+    steer(Grow(advances=True))
+    model = Net()
+    optimizer = torch.optim.SGD(model.named_parameters(), lr=0.05)
+    grower, _ = grow(model, optimizer)
+
+    def pairs() -> dict[str, Tensor]:
+        group = optimizer.param_groups[0]
+        return dict(zip(group["param_names"], group["params"], strict=True))
+
+    train(grower, optimizer, 3)
+    assert f"{SEED_PREFIX}0" in pairs()
+    assert pairs() == dict(model.named_parameters())
+    grower.finalize()
+    assert pairs() == dict(model.named_parameters())
+
+
+def test_a_parametrized_head_is_found_as_head() -> None:
+    model = Net()
+    model.head = parametrizations.weight_norm(model.head)
+    grower, optimizer = grow(model)
+    train(grower, optimizer, 1)
+    assert [layer.kind.value for layer in grower.state.graph.layers][-1] == "HEAD"
+    assert grower._layers[-1] == "head"
+
+
+def test_a_model_that_asks_for_the_type_of_a_layer_is_refused_at_once() -> None:
+    """With a kept seed the layer is a sequence, and the model would leave out its activation."""
+
+    class Asks(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = nn.ModuleList([nn.Linear(4, 8), nn.Linear(8, 8), nn.Linear(8, 3)])
+
+        def forward(self, x: Tensor) -> Tensor:
+            for layer in self.layers:
+                x = layer(x)
+                if isinstance(layer, nn.Linear) and layer.out_features == 8:
+                    x = x.relu()
+            return x
+
+    torch.manual_seed(0)
+    with pytest.raises(simic.ConfigError, match=r"in the place of 'layers.1', with which the model gives other"):
+        grow(Asks(), slots=["layers.1"])
