@@ -25,6 +25,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from enum import Enum
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -184,6 +185,13 @@ class History(NamedTuple):
         """The change that made the present champion; None before the first."""
         done = self.done
         return done[-1] if done else None
+
+    def rollbacks_of(self, digest: str) -> int:
+        """Return how many rollbacks replaced the model with this digest."""
+        done = self.done
+        return sum(
+            after.operation is Operation.ROLLBACK and before.digest == digest for before, after in pairwise(done)
+        )
 
     @property
     def next_number(self) -> int:

@@ -13,7 +13,7 @@ from simic.ledgers.promotions import History, Operation, Phase, PromotionEntry
 from simic.registry.mlflow_run import summary_of
 from simic.registry.version_numbers import Lineage, lineage_tags
 
-__all__ = ["check_consulting", "check_gate", "promotion_entry", "rollback_entry", "staging_entry"]
+__all__ = ["check_consulting", "check_gate", "check_unused", "promotion_entry", "rollback_entry", "staging_entry"]
 
 
 def staging_entry(
@@ -116,6 +116,24 @@ def check_gate(gate: GateDecision, digest: str, champion: PromotionEntry | None)
             f"{judged_name(gate.model, digest)} was judged against {_champion(gate.champion_digest)}, but now there is "
             f"{_champion(present)}; run `simic validate` again"
         )
+
+
+def check_unused(gate: GateDecision, history: History) -> None:
+    """Check that a decision has promoted nothing yet.
+
+    Raises:
+        GateRejectedError: It has, and a rollback replaced what it promoted: a rollback holds until a later judgement.
+    """
+    done = history.done
+    used = next((entry for entry in done if entry.restores is None and entry.version.gate_digest == gate.digest), None)
+    if used is None:
+        return
+    back = next((entry for entry in done if entry.entry > used.entry and entry.restores is not None), None)
+    reason = "" if back is None else f" ({back.reason})"
+    raise GateRejectedError(
+        f"{judged_name(gate.model, gate.policy_digest)} was promoted by this decision before, and a rollback replaced "
+        f"it{reason}; run `simic validate` for a judgement on other hosts"
+    )
 
 
 def check_consulting(gate: GateDecision, policy: PromotionEntry | None) -> None:

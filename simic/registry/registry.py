@@ -17,7 +17,14 @@ from simic.ledgers.policies import check_candidates, check_entry, is_candidate_t
 from simic.ledgers.promotions import PromotionEntry
 from simic.registry.differences import Difference, journal_cut, registered_as
 from simic.registry.doctor import RegistryDoctor
-from simic.registry.journal_entries import check_consulting, check_gate, promotion_entry, rollback_entry, staging_entry
+from simic.registry.journal_entries import (
+    check_consulting,
+    check_gate,
+    check_unused,
+    promotion_entry,
+    rollback_entry,
+    staging_entry,
+)
 from simic.registry.labels import Labels
 from simic.registry.ledger_records import LedgerRecords
 from simic.registry.mlflow_run import CandidateRecord, restore_run_hint
@@ -177,6 +184,7 @@ class Registry:
         if target is None:
             raise ConfigError(f"policy {version.digest} is not registered; `simic promote` registers it")
         check_gate(gate, version.digest, records.history.champion)
+        check_unused(gate, records.history)
         if self._models.name == KARN:
             check_consulting(gate, read_history(self._home, self._keyring).champion)
         self._check_candidate(target.number)
@@ -222,9 +230,10 @@ class Registry:
                     f"cannot roll back: this home has no champion; {maker_of(self._models.name)} makes one"
                 )
             if former is None:
+                present = history.promotion(champion).target
                 raise ConfigError(
-                    "cannot roll back: this home has had no champion before the present one; "
-                    f"{maker_of(self._models.name)} makes another champion"
+                    f"cannot roll back: this home had no champion when version {present} was promoted, which is the "
+                    f"present one; {maker_of(self._models.name)} makes another champion"
                 )
             check_entry(self._home, former)
             entry = rollback_entry(champion, former, history, reason, self._clock())

@@ -21,6 +21,7 @@ from simic.contracts.errors import IntegrityError
 from simic.contracts.faults import describe_faults
 from simic.contracts.file_digest import FileDigest
 from simic.contracts.results.receipts import SnapshotManifest
+from simic.contracts.rewards import RewardConfig
 from simic.contracts.settings.run import CurateConfig
 from simic.runtime.files import move_to_damaged, publish_dir, sha256_file
 from simic.runtime.home import FOLDER_CHARACTERS
@@ -126,6 +127,26 @@ def settings_problems(folder: Path, manifest: SnapshotManifest) -> Iterator[str]
     for name, expected in sealed.items():
         if (found := getattr(manifest, name)) != expected:
             yield f"{MANIFEST_NAME}: says {name} {found}, but {SETTINGS_NAME} was sealed with {expected}"
+
+
+def other_prices(manifest: SnapshotManifest, reward: RewardConfig) -> list[str]:
+    """Return each price by which the returns of a snapshot differ from those at ``reward``, in words.
+
+    Raises:
+        IntegrityError: if the settings of its curation cannot be read.
+    """
+    path = Path(manifest.path) / SETTINGS_NAME
+    if SETTINGS_NAME not in {file.name for file in manifest.files}:
+        return ["it does not say which"]
+    try:
+        sealed = json.loads(path.read_bytes())["config"]["reward"]
+        return [
+            f"{name} {sealed[name]:g} instead of {price:g}"
+            for name, price in reward.model_dump(exclude={"family"}).items()
+            if sealed[name] != price
+        ]
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        raise IntegrityError(f"{path}: holds no prices of a curation ({error!r}); run `simic curate` again") from error
 
 
 def _digest_problem(manifest: SnapshotManifest) -> str | None:

@@ -205,3 +205,15 @@ def test_what_judges_is_not_shown_before_and_a_set_that_was_grown_here_is_not_ju
     code, output = lab.call("validate")
     assert code == 2, output
     assert "this home grew hosts of graftnet itself" in output
+
+
+def test_a_snapshot_at_other_prices_than_those_of_the_judgement_judges_nobody(lab: Lab) -> None:
+    """Whoever curates would set the points by which the gate judges."""
+    assert lab.call("curate", "-o", "curate.reward.rent=0")[0] == 0
+    code, output = lab.call("validate")
+    assert code == 2
+    assert "was curated at other prices" in output
+    assert "rent 0 instead of" in output
+    assert query(lab.home, "FROM judgements") == []
+    assert lab.call("curate")[0] == 0
+    assert lab.call("validate")[0] == 0

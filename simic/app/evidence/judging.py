@@ -27,10 +27,11 @@ from simic.contracts.results.receipts import CollectionReceipt, SnapshotManifest
 from simic.contracts.settings.run import WorldConfig
 from simic.contracts.splits import Split
 from simic.ledgers.judgements import JudgementSubject, begin_judgement
+from simic.ledgers.policies import read_history
 from simic.replay.cut_off import cut_off_episodes
 from simic.replay.logged import Log, episode_heads, horizons_of, read_log
 from simic.snapshots.index import find_folder
-from simic.snapshots.manifest import Verify, read_manifest
+from simic.snapshots.manifest import Verify, other_prices, read_manifest
 from simic.snapshots.parts import REJECTED_NAME
 from simic.trust.canonical import digest_of
 from simic.validation.gate_bounds import judgement_text
@@ -59,10 +60,13 @@ def begin(
 ) -> JudgementEntry:
     """Return the judgement of a policy or Karn against a champion of its kind; a repeated one keeps its ordinal.
 
-    ``inputs`` is what else decides the evidence, besides settings, seed and code.
+    ``inputs`` is what else decides the evidence, besides settings, seed and code. After a rollback of the policy it is
+    another judgement, on other hosts: what led to the rollback may lie in no trial.
     """
     model = KARN if isinstance(policy, KarnReport) else MODEL_NAME
-    subject = JudgementSubject(set_name, policy.digest, champion, container.provenance, digest_of(inputs), model)
+    rollbacks = read_history(container.home, container.keyring, model).rollbacks_of(policy.digest)
+    asked = digest_of({**inputs, **({"rollbacks": rollbacks} if rollbacks else {})})
+    subject = JudgementSubject(set_name, policy.digest, champion, container.provenance, asked, model)
     budget, signer = container.config.gate.error_budget, lambda: container.signer
     begun = begin_judgement(container.home, subject, budget, container.keyring, signer, container.clock)
     _LOG.info("%s; %s on %s", judgement_text(begun, champion), judged_name(model, policy.digest), set_name)
@@ -117,8 +121,9 @@ def validate_by_reports(container: Container, training: TrainingReport, champion
     """Judge a policy from the held-out episodes of the newest snapshot, for sets that Simic cannot grow.
 
     Raises:
-        ConfigError: if Simic can grow a set that the policy learned from, or has grown it in this home, if a set has
-            too few held-out hosts in the log, or if another policy is champion now.
+        ConfigError: if Simic can grow a set that the policy learned from, or has grown it in this home, if the snapshot
+            was curated at other prices, if a set has too few held-out hosts in the log, or if another policy is
+            champion now.
         IntegrityError: if policy, champion or snapshot are not as they were sealed.
         ContractError: if rows cannot be evaluated on, such as one without a propensity.
     """
@@ -135,6 +140,7 @@ def validate_by_reports(container: Container, training: TrainingReport, champion
         )
     started_at = container.clock()
     manifest = read_manifest(Path(resolve_snapshot(container, None).path), Verify.ALL)
+    _check_prices(container, manifest)
     cut_off = cut_off_episodes(manifest, training.sets)
     held_out = held_out_episodes(episode_heads(manifest), training.sets, MOST_EPISODES, cut_off)
     if missing := sorted(set(training.sets) - {head.set for head in held_out.used}):
@@ -176,6 +182,7 @@ def log_beside_trials(container: Container, training: TrainingReport) -> LogEvid
 def _log_beside_trials(container: Container, training: TrainingReport) -> LogEvidence | None:
     world = container.config.world
     manifest = read_manifest(find_folder(container.home, training.snapshot_digest), Verify.ALL)
+    _check_prices(container, manifest)
     heads, horizons = episode_heads(manifest), horizons_of(manifest, Split.TEST)
     without = {run_id: _OTHER_HORIZON for run_id, horizon in horizons.items() if horizon != world.horizon}
     # A snapshot that does not say what it left out cannot say what was cut off, and then supports no comparison.
@@ -195,6 +202,20 @@ def _log_beside_trials(container: Container, training: TrainingReport) -> LogEvi
             held_out, log = held_out_episodes(heads, [world.set], most, cut_off, without), None
     spec = learned_spec(Path(training.path), training.digest, container.home.keys)
     return log_evidence(_use(manifest, held_out, log), {CANDIDATE: weigh(log, actions_in_log(container, spec, log))})
+
+
+def _check_prices(container: Container, manifest: SnapshotManifest) -> None:
+    """Check that the points of a snapshot are those of trials in this configuration.
+
+    Raises:
+        ConfigError: if the snapshot was curated at other prices.
+        IntegrityError: if it does not hold them.
+    """
+    if differing := other_prices(manifest, container.config.curate.reward.basic):
+        raise ConfigError(
+            f"snapshot {manifest.digest[:12]} was curated at other prices than this configuration judges by: "
+            f"{', '.join(differing)}; run `simic curate` with the settings of this command"
+        )
 
 
 def _specs(container: Container, training: TrainingReport, champion: str | None) -> dict[str, ControllerSpec]:

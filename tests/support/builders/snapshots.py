@@ -16,11 +16,20 @@ from simic.contracts.field_report import FieldReport
 from simic.contracts.file_digest import FileDigest
 from simic.contracts.results.receipts import SnapshotManifest
 from simic.contracts.rewards import RewardConfig
+from simic.contracts.settings.run import CurateConfig
 from simic.contracts.splits import Split, split_of
 from simic.numerics.rewards import basic_rewards
-from simic.snapshots.manifest import Verify, describe_files, read_manifest, snapshot_digest
+from simic.snapshots.manifest import (
+    SETTINGS_NAME,
+    Verify,
+    describe_files,
+    read_manifest,
+    snapshot_digest,
+    write_settings,
+)
 from simic.snapshots.parts import read_rows
 from simic.snapshots.schema import DIFFICULTY_COLUMNS, schema_of
+from simic.trust.canonical import digest_of
 from support.builders.reports import plain
 
 __all__ = ["PART", "reseal", "rows_of", "told_rows", "write_snapshot"]
@@ -42,10 +51,12 @@ def write_snapshot(
     split: str | None = None,
     change: Callable[[list[dict[str, Any]]], list[dict[str, Any]]] | None = None,
     difficulty: Mapping[int, float] | None = None,
+    reward: RewardConfig | None = None,
 ) -> SnapshotManifest:
     """``split`` overrides the split of every host; ``change`` may spoil the rows before they are written.
 
-    ``difficulty`` is that of hosts by key, for a file that is not there without it.
+    ``difficulty`` is that of hosts by key, and ``reward`` the prices in the settings; each has a file that is not there
+    without it.
     """
     rows = rows_of(reports, gamma, split)
     if change is not None:
@@ -57,6 +68,9 @@ def write_snapshot(
     pq.write_table(table.select(["report_id", *told]), directory / PART)
     pq.write_table(pa.table({"part": [0] * len(rows), "row": range(len(rows))}), directory / "row_index.parquet")
     files = [] if difficulty is None else [_write_difficulty(directory, rows, difficulty)]
+    if reward is not None:
+        write_settings(directory, CurateConfig(gamma=gamma, reward=reward), 20, {})
+        files.append(_described(directory / SETTINGS_NAME))
     steps, part, row_index = (_described(directory / name) for name in ("steps.parquet", PART, "row_index.parquet"))
     manifest = SnapshotManifest(
         code_version="test",
@@ -72,6 +86,7 @@ def write_snapshot(
         ledger_digest="0" * 64,
         ledger_parts=[f"day=2026-01-06/{PART}"],
         reward_family="basic",
+        reward_digest=None if reward is None else digest_of(reward.model_dump(mode="json")),
         gamma=gamma,
         rows_in=len(rows),
         rows_out=len(rows),

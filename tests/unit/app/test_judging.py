@@ -15,6 +15,7 @@ from simic.app.container import Container
 from simic.app.evidence.judging import log_beside_trials
 from simic.contracts.results.log_evidence import LogEvidence
 from simic.contracts.results.receipts import TrainingReport
+from simic.contracts.rewards import RewardConfig
 from simic.contracts.settings.run import RunConfig, WorldConfig
 from simic.contracts.splits import Split, split_of
 from simic.runtime.home import Home
@@ -47,7 +48,7 @@ def beside(home: Path) -> Callable[..., LogEvidence | None]:
         policy = sealed_decider(place.policies / "one")
         (policy / MANIFEST_NAME).unlink()
         digest = seal(policy, container.signer).digest
-        learned = write_snapshot(home / "s", bandit_episodes(keys), change=change)
+        learned = write_snapshot(home / "s", bandit_episodes(keys), change=change, reward=RewardConfig())
         Path(learned.path).rename(place.snapshots / learned.digest[:16])
         training = TrainingReport(
             **container.provenance._asdict(), started_at=learned.started_at, finished_at=learned.finished_at,

@@ -17,9 +17,11 @@ from simic.app.runs import open_run_in
 from simic.contracts.controllers import Plan
 from simic.contracts.errors import ConfigError
 from simic.contracts.results.receipts import TrainingReport
+from simic.contracts.rewards import RewardConfig
 from simic.contracts.splits import Split, split_of
 from simic.controllers.plans import load_plans
 from simic.ledgers.judgements import judgements
+from simic.ledgers.promotions import History
 from simic.runtime.home import Home
 from simic.runtime.settings import load_profile
 from simic.validation.baselines.plan_book import write_book
@@ -112,6 +114,7 @@ def test_a_champion_that_changed_spends_no_judgement_from_a_log_either(
         bandit_episodes(keys),
         split="test",
         change=lambda rows: [{**row, "set": "graftnet"} for row in rows],
+        reward=RewardConfig(),
     )
     monkeypatch.setattr("simic.app.evidence.judging.resolve_snapshot", lambda *_: logged)
     monkeypatch.setattr("simic.app.evidence.judging.cut_off_episodes", lambda *_: [])
@@ -146,3 +149,17 @@ def test_a_run_tells_trials_of_another_judgement_from_its_own(tmp_path: Path) ->
         assert run.judged_with() != before
         begun = training._begin_judgement(app, policy(app, b"one"), None)
         assert begun.world_digest == run.judged_with()
+
+
+def test_a_policy_that_was_rolled_back_is_judged_anew(
+    tmp_path: Path, ordinals: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On other hosts: the same evidence would promote it again."""
+    home = Home(tmp_path)
+    trained = policy(opened(home), b"one")
+    for count in (0, 1, 1, 2):
+        known = {trained.digest: count}
+        monkeypatch.setattr(History, "rollbacks_of", lambda _history, digest, known=known: known[digest])
+        with pytest.raises(Killed):
+            training.validate(opened(home), trained, None, [])
+    assert ordinals == [1, 2, 2, 3]

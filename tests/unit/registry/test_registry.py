@@ -20,6 +20,7 @@ from simic.contracts.names import CHAMPION_REFERENCE
 from simic.contracts.policy_update import ValidationSummary
 from simic.contracts.results.receipts import PolicyVersion
 from simic.contracts.settings.run import GateConfig, RunConfig
+from simic.ledgers.policies import read_history
 from simic.registry.mlflow_run import CandidateRecord
 from simic.registry.mlflow_store import initialise, open_client
 from simic.registry.registry import Registry
@@ -337,13 +338,14 @@ def test_a_rollback_without_a_former_champion_says_how_many_there_were(registry:
     with pytest.raises(ConfigError, match="this home has no champion; `simic run` makes one"):
         registry.rollback("too early")
     crown(registry, judged(place, b"one"))
-    with pytest.raises(ConfigError, match="no champion before the present one"):
+    with pytest.raises(ConfigError, match="no champion when version 1 was promoted, which is the present one"):
         registry.rollback("too early")
 
 
 def test_rollback_gives_the_title_back_and_keeps_the_reason(registry: Registry, place: Home) -> None:
     first = crown(registry, judged(place, b"one"))
-    second = crown(registry, judged(place, b"two", champion=first.digest))
+    evidence = judged(place, b"two", champion=first.digest)
+    second = crown(registry, evidence)
     back = registry.rollback("panics in production")
     assert (back.digest, back.previous) == (first.digest, second.number)
     held = registry.champion()
@@ -352,8 +354,13 @@ def test_rollback_gives_the_title_back_and_keeps_the_reason(registry: Registry, 
     tags = open_client(place.tracking_uri).get_model_version("tamiyo", str(second.number)).tags
     assert tags["rolled_back_because"] == "panics in production"
     assert [line["digest"] for line in ledger(place, "policies.jsonl")] == [first.digest, second.digest, first.digest]
-    with pytest.raises(ConfigError, match="no champion before"):
+    with pytest.raises(ConfigError, match="no champion when version 1 was promoted"):
         registry.rollback("again")
+    with pytest.raises(GateRejectedError, match=r"by this decision before, and a rollback replaced it \(panics in"):
+        crown(registry, evidence)
+    assert registry.champion() == held
+    history = read_history(place)
+    assert [history.rollbacks_of(digest) for digest in (first.digest, second.digest)] == [0, 1]
 
 
 def test_a_new_judgement_replaces_the_old_one_on_the_same_version(registry: Registry, place: Home) -> None:
