@@ -15,6 +15,7 @@ from simic.hosts.world_identity import world_identity
 from simic.learning import train_karn as learning
 from simic.runtime.locks import exclusive
 from simic.validation import report as reports
+from simic.validation.arithmetic import arithmetic
 from simic.validation.criterion import REPORTS
 
 __all__ = ["resolve_training", "train", "validate"]
@@ -81,7 +82,7 @@ def validate(container: Container, karn: KarnReport) -> ValidationReport:
     if present is not None:
         champion = alone.consulting(str(container.karns.named("champion").path), present.digest)
     rival = None if present is None else present.digest
-    inputs = {"world": world_identity(config.world), "consulted_by": policy}
+    inputs = {**arithmetic(), "world": world_identity(config.world), "consulted_by": policy}
     judgement = begin(container, config.world.set, karn, rival, inputs)
     hosts = reports.held_out_count(config.world, config.trial, config.gate.min_episodes)
     with container.progress.task("validate", (3 + (champion is not None)) * hosts) as advance:

@@ -49,6 +49,7 @@ from simic.runtime.seeds import derive
 from simic.trust.canonical import digest_of
 from simic.validation import report as reports
 from simic.validation import trials
+from simic.validation.arithmetic import arithmetic
 from simic.validation.baselines.plan_book import (
     PLAN_CONTROLLERS,
 )
@@ -398,6 +399,7 @@ def trial_inputs(container: Container) -> dict[str, Any]:
     config, plans = container.config, container.home.plans
     further = {name: further_config(config, name) for name in further_sets(config)}
     return {
+        **arithmetic(),
         **_inputs_of_set(config.world, comparison_specs(config, plans)[1]),
         "further": {
             name: _inputs_of_set(set_config.world, further_specs(set_config, plans)[1])

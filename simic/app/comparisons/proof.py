@@ -7,7 +7,6 @@ to compare, so several machines may make parts of one proof.
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -36,6 +35,7 @@ from simic.runtime.progress import Advance, no_advance
 from simic.runtime.seeds import derive
 from simic.runtime.settings import config_digest
 from simic.trust.canonical import digest_of
+from simic.validation.arithmetic import processor
 from simic.validation.baselines.plan_book import BookUse, book_use
 from simic.validation.baselines.static_network import SAME, grow_rivals
 from simic.validation.compute import compute_shares
@@ -214,7 +214,7 @@ class _Proof:
             "code_version": container.provenance.code_version,
             "torch_version": str(torch.__version__),
             "config_digest": config_digest(setup.config),
-            "processor": f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}",
+            "processor": processor(),
             "seed": 0,
             "set": world.set,
             "world_digest": setup.world_digest,

@@ -15,7 +15,7 @@
 -- column scored_by: Accuracy that returns and their differences end with: validation, or test for the arms simulate and hindsight, which take the best of several episodes by validation accuracy.
 -- column mean_return: Mean return of an episode, in points of the basic reward family.
 -- column over_wait: Mean paired difference to the return of wait on the same hosts, in points; null for wait and for a single host.
--- column over_wait_lower: Lower bound of its interval, in points: of a bootstrap over all hosts, Student's for fewer than 30 hosts and within a family.
+-- column over_wait_lower: Lower bound of its interval, in points: of a bootstrap over all hosts, Student's if a family has fewer than 30 hosts and within a family.
 -- column over_wait_upper: Upper bound of that interval.
 -- column confidence: Confidence level of the interval, 0.5 to 1.
 -- column test_accuracy: Mean test accuracy of the network that is kept, 0 to 1.

@@ -363,8 +363,20 @@ def test_lf51_a_plan_book_that_was_searched_with_other_settings_rejects() -> Non
 def test_without_a_tree_in_the_book_there_is_no_criterion_on_it() -> None:
     lacking = report(differences={name: found for name, found in DIFFERENCES.items() if name != "symptom"})
     lacking.trials.without_book.append("symptom")
-    assert TREE not in verdicts(judge(lacking))
-    assert judge(lacking).accepted
+    decision = judge(lacking)
+    assert TREE not in verdicts(decision)
+    assert decision.accepted
+    assert any(line.startswith(TREE) for line in decision.absent)
+
+
+def test_on_varied_a_book_without_a_tree_rejects() -> None:
+    keys = [key for key in range(START, START + 20_000) if split_of("varied", key) is Split.TEST][:N]
+    others = {name: found for name, found in DIFFERENCES.items() if name != "symptom"}
+    lacking = report(set_name="varied", keys=keys, differences=others)
+    lacking.trials.without_book.append("symptom")
+    decision = judge(lacking)
+    assert failing(decision) == {TREE}
+    assert verdicts(decision)[TREE] is Verdict.MISSING
 
 
 def test_a_comparison_with_the_tree_counts_even_if_the_report_says_that_there_is_none() -> None:
