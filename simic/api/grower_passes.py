@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from simic.contracts.errors import ConfigError
-from simic.hosts.custom.autocast import without_autocast
+from simic.hosts.custom.autocast import with_plain_forward, without_autocast
 from simic.hosts.custom.inspect import LogitsError
 
 __all__ = ["OwnPasses"]
@@ -32,6 +32,7 @@ class OwnPasses:
         with ExitStack() as stack:
             for device in {torch.device("cpu"), *(parameter.device for parameter in self._model.parameters())}:
                 stack.enter_context(without_autocast(device))
+            stack.enter_context(with_plain_forward(self._model))
             if torch.is_inference_mode_enabled():
                 stack.enter_context(torch.inference_mode(False))
                 stack.enter_context(torch.no_grad())

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
 from typing import Any
 
 import torch
+from torch import nn
 
-__all__ = ["without_autocast"]
+__all__ = ["with_plain_forward", "without_autocast"]
 
 
 def without_autocast(device: torch.device) -> AbstractContextManager[Any]:
@@ -17,6 +19,23 @@ def without_autocast(device: torch.device) -> AbstractContextManager[Any]:
     if not _has_autocast(kind) or not torch.is_autocast_enabled(kind):
         return nullcontext()
     return torch.autocast(kind, enabled=False)
+
+
+@contextmanager
+def with_plain_forward(module: nn.Module) -> Iterator[None]:
+    """Let a module and its parts run the ``forward`` that they had before Accelerate's ``prepare``.
+
+    The one that ``prepare`` gives them enters an autocast of its own, which no context around the pass turns off.
+    """
+    prepared = [vars(part) for part in module.modules() if {"forward", "_original_forward"} <= vars(part).keys()]
+    before = [(own, own["forward"]) for own in prepared]
+    try:
+        for own in prepared:
+            own["forward"] = own["_original_forward"]
+        yield
+    finally:
+        for own, forward in before:
+            own["forward"] = forward
 
 
 @cache

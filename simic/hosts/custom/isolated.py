@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from simic.contracts.errors import ConfigError
-from simic.hosts.custom.autocast import without_autocast
+from simic.hosts.custom.autocast import with_plain_forward, without_autocast
 from simic.hosts.custom.forward import GeneratorStates, forked_rng, preserve_state, set_generator_states
 from simic.hosts.custom.interface import Loss
 
@@ -39,8 +39,8 @@ def isolated_gradient(
     """
     # A probe may find the module in evaluation mode; between backward and step its modes are the owner's.
     training = None if module.training else True
-    exact = without_autocast(like.device)
-    with exact, preserve_state(module, training=training), forked_rng(like.device), torch.enable_grad():
+    exact, plain = without_autocast(like.device), with_plain_forward(module)
+    with exact, plain, preserve_state(module, training=training), forked_rng(like.device), torch.enable_grad():
         if kept.random_states is not None:
             set_generator_states(like.device, kept.random_states)
         logits = module(*cloned(kept.arguments, like.dtype), **cloned(kept.named, like.dtype))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 import torch
+from accelerate import Accelerator
+from accelerate.state import AcceleratorState
 from support.builders.ensembles import action
 from torch import Tensor, nn
 
@@ -165,3 +167,39 @@ def test_a_seed_learns_alone_alike_where_the_step_is_within_autocast(
         norms.append(grower.state.slots[0].gradient_norm)
     assert norms[0] is not None
     assert norms[0] == norms[1]
+
+
+@pytest.fixture
+def accelerator() -> Iterator[Accelerator]:
+    AcceleratorState._reset_state(reset_partial_state=True)
+    yield Accelerator(cpu=True, mixed_precision="bf16")
+    AcceleratorState._reset_state(reset_partial_state=True)
+
+
+@pytest.mark.parametrize("is_prepared_first", [True, False])
+def test_passes_of_its_own_leave_the_autocast_that_accelerate_puts_into_a_model(
+    grow: Callable[..., tuple[simic.Grower, torch.optim.Optimizer]], accelerator: Accelerator, is_prepared_first: bool
+) -> None:
+    """Those of a seed that learns alone too; the owner's passes stay in bfloat16."""
+    torch.manual_seed(0)
+    model, kinds = Net(is_map=True), set()
+    model.head.register_forward_hook(lambda part, _, out: kinds.add((part.training, out.dtype)))
+    if is_prepared_first:
+        accelerator.prepare(model)
+    grower, optimizer = grow(model, "gate")
+    prepared = accelerator.prepare(model)
+    forward = model.forward
+    for _ in range(10):
+        kinds.clear()
+        model.train()
+        for rows in torch.arange(40).split(20):
+            optimizer.zero_grad()
+            loss = grower.loss(prepared(IMAGES[rows]), LABELS[rows])
+            accelerator.backward(loss)
+            optimizer.step()
+        stage = grower.state.slots[0].stage
+        grower.step()
+        alone = {(True, torch.float32)} if stage in (SeedStage.GERMINATED, SeedStage.TRAINING) else set()
+        assert kinds == {(True, torch.bfloat16), (False, torch.float32)} | alone
+        assert model.forward == forward
+    assert grower.state.slots[0].stage is SeedStage.FOSSILIZED
