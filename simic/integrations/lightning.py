@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch.callbacks import StochasticWeightAveraging, WeightAveraging
 from lightning.pytorch.strategies import DDPStrategy
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
@@ -71,23 +72,29 @@ class GrowerCallback(GrownTraining, Callback):
         return self.counted_loss(output, labels)
 
     def setup(self, _trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        """Let the module load a checkpoint with seeds, which it gets from the Grower's own state."""
+        """Let a fit load a checkpoint with seeds, which it gets from the Grower's own state; others refuse it."""
+        self._release()
+        network, load = self._grown_module(pl_module), _leave_out_seeds if stage == "fit" else self._refuse_seeds
+        self._handles = [network.register_load_state_dict_pre_hook(load)]  # type: ignore[no-untyped-call]
         if stage == "fit":
-            self._release()
             # A validation of a checkpoint loads its state too, which no later fit may resume.
             self._saved = {}
             self.forget_batches()
-            network = self._grown_module(pl_module)
-            self._handles = [network.register_load_state_dict_pre_hook(_leave_out_seeds)]  # type: ignore[no-untyped-call]
+
+    def teardown(self, *_: Any, **__: Any) -> None:
+        """Let go of the module."""
+        self._release()
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Make the Grower, and resume it if the trainer resumes.
 
         Raises:
             ConfigError: if the trainer has several optimisers, several processes with another strategy than ``ddp``,
-                or one like DeepSpeed's in any number of processes, or the model cannot grow.
+                one like DeepSpeed's in any number of processes, or a callback that averages weights; or the model
+                cannot grow.
         """
         self._release()
+        _check_callbacks(trainer)
         model, strategy, wrapper = self._grown_module(pl_module), trainer.strategy, trainer.strategy.model
         # Strategies that train in another way, such as DeepSpeed's, inherit from DDPStrategy too.
         is_ddp = isinstance(strategy, DDPStrategy) and isinstance(wrapper, DistributedDataParallel)
@@ -151,10 +158,32 @@ class GrowerCallback(GrownTraining, Callback):
             raise ConfigError(f"GrowerCallback: model: expected the name of a submodule; {error}") from error
         return network
 
+    def _refuse_seeds(self, module: nn.Module, state: dict[str, Any], prefix: str, *_others: Any) -> None:
+        """Raise ConfigError if a state holds seeds that the module does not have."""
+        seeds = [name for name in state if name.startswith(prefix + SEED_PREFIX)]
+        if missing := [name for name in seeds if not hasattr(module, name.removeprefix(prefix))]:
+            self._release()
+            raise ConfigError(
+                f"GrowerCallback: expected a checkpoint of a plain network, found {', '.join(missing)}: the network of "
+                "this checkpoint still grows, and only fit(ckpt_path=...) goes on with it; without ckpt_path the "
+                "trainer takes the module as it is"
+            )
+
     def _release(self) -> None:
         for handle in self._handles:
             handle.remove()
         self._handles = []
+
+
+def _check_callbacks(trainer: Trainer) -> None:
+    """Raise ConfigError if a callback averages weights."""
+    averaging = (StochasticWeightAveraging, WeightAveraging)
+    names = [type(callback).__name__ for callback in trainer.callbacks if isinstance(callback, averaging)]
+    if names:
+        raise ConfigError(
+            f"GrowerCallback: expected no callback that averages weights, found {', '.join(names)}: its copy of the "
+            "module does not get the parameters of seeds; average the weights in a fit after the end of growing"
+        )
 
 
 def _leave_out_seeds(_module: nn.Module, state: dict[str, Any], prefix: str, *_others: Any) -> None:

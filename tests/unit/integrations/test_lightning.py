@@ -14,7 +14,7 @@ from typing import Any, cast
 import pytest
 import torch
 from lightning.pytorch import LightningModule, Trainer
-from lightning.pytorch.callbacks import ModelCheckpoint
+from lightning.pytorch.callbacks import EMAWeightAveraging, ModelCheckpoint, StochasticWeightAveraging
 from lightning.pytorch.strategies import DDPStrategy, DeepSpeedStrategy
 from support.builders.grown_loops import ARCHITECTURES
 from support.builders.trained_elsewhere import digest_of, landed_and_quarantined, loss_of, run_examples
@@ -53,6 +53,13 @@ class Module(LightningModule):
 
     def validation_step(self, batch: tuple[Tensor, Tensor], _index: int) -> None:
         self.log("loss", self.loss(self.net(batch[0]), batch[1]))
+
+    def test_step(self, batch: tuple[Tensor, Tensor], _index: int) -> None:
+        self.net(batch[0])
+
+    def predict_step(self, batch: tuple[Tensor, Tensor], _index: int) -> Tensor:
+        logits: Tensor = self.net(batch[0])
+        return logits
 
     def configure_optimizers(self) -> Any:
         made = [torch.optim.SGD(self.parameters(), lr=0.03, momentum=0.9) for _ in range(self.optimizers_made)]
@@ -165,6 +172,33 @@ def test_what_cannot_grow_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyP
         fit(growing())
 
 
+@pytest.mark.parametrize("averaging", [StochasticWeightAveraging(1e-3), EMAWeightAveraging()])
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_callback_that_averages_weights_is_refused(averaging: Any, is_first: bool) -> None:
+    callbacks = [growing("wait"), averaging] if is_first else [averaging, growing("wait")]
+    trainer = Trainer(max_epochs=4, callbacks=callbacks, accelerator="cpu", logger=False, enable_checkpointing=False)
+    with pytest.raises(simic.ConfigError, match=f"found {type(averaging).__name__}: .*after the end of growing"):
+        trainer.fit(Module(), DataLoader(TensorDataset(*TRAIN), batch_size=11))
+
+
+@pytest.mark.parametrize("stage", ["validate", "test", "predict"])
+def test_only_a_fit_takes_a_checkpoint_of_a_network_that_grows(
+    grown: tuple[GrowerCallback, Module, Path], stage: str
+) -> None:
+    """The other stages take the module as it is; they leave nothing in it."""
+    module = Module()
+
+    def run(**how: Any) -> None:
+        trainer = Trainer(callbacks=[growing("wait")], accelerator="cpu", logger=False, enable_checkpointing=False)
+        getattr(trainer, stage)(module, DataLoader(TensorDataset(*VALIDATION), batch_size=11), **how)
+
+    with pytest.raises(simic.ConfigError, match=rf"found net\.{SEED_PREFIX}\d: .* only fit\(ckpt_path"):
+        run(ckpt_path=grown[2] / "epoch=2.ckpt")
+    assert not module.net._load_state_dict_pre_hooks
+    run()
+    assert not module.net._load_state_dict_pre_hooks
+
+
 class Sharding(DDPStrategy):
     """Wraps the model in no DistributedDataParallel, as DeepSpeed's strategy does."""
 
@@ -219,7 +253,7 @@ PROCESSES = """
 import json, sys
 from pathlib import Path
 import torch
-from lightning.pytorch.callbacks import ModelCheckpoint
+from lightning.pytorch.callbacks import EMAWeightAveraging, ModelCheckpoint, StochasticWeightAveraging
 from support.builders.trained_elsewhere import digest_of
 from test_lightning import Module, fit, growing
 
