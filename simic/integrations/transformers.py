@@ -5,22 +5,31 @@ Shapes: B batch, C classes.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from math import isclose, isfinite
+from typing import Any, NamedTuple
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 from torch.optim import Optimizer
 from transformers import Trainer, TrainerCallback, TrainerState, TrainingArguments
 
 from simic.api.grower import Grower
 from simic.api.grower_arguments import Data
 from simic.contracts.errors import ConfigError
-from simic.hosts.custom import Layer
-from simic.hosts.custom.tasks import IGNORED
+from simic.hosts.custom import Layer, Samples
+from simic.hosts.custom.autocast import with_plain_forward, without_autocast
+from simic.hosts.custom.forward import forked_rng, preserve_state
+from simic.hosts.custom.tasks import IGNORED, Kind, Task, kind_of
 from simic.integrations.training import GrownTraining
 
 __all__ = ["GrowerCallback"]
 
+_MOST_COMPARED = 8
+"""Validation samples on which the model's own loss is compared."""
+_TOLERANCE = 1e-3
+"""Largest relative difference of two losses, and of their gradients, that counts as rounding."""
 STATE = "simic_grower"
 """Key of the Grower's state in the optimiser's. A trainer loads the optimiser before any callback may act."""
 
@@ -36,6 +45,7 @@ class GrowerCallback(GrownTraining, TrainerCallback):
         """Take a Grower of the trainer's model and optimiser; use ``attach``."""
         self.grower = grower
         self._handles: list[Any] = []
+        self._shifts_labels = False
 
     @classmethod
     def attach(
@@ -59,7 +69,9 @@ class GrowerCallback(GrownTraining, TrainerCallback):
             **settings: Further arguments of ``simic.Grower``, such as ``policy``.
 
         Raises:
-            ConfigError: if the trainer does something that a Grower cannot follow, or the model cannot grow.
+            ConfigError: if the trainer does something that a Grower cannot follow, the model cannot grow, or it has a
+                loss of its own that is not the default one, and no ``loss`` is given.
+            DatasetError: if samples are invalid.
         """
         _check(trainer)
         grower = Grower(
@@ -71,7 +83,14 @@ class GrowerCallback(GrownTraining, TrainerCallback):
             logits=logits or _logits,
             **settings,
         )
+        if settings.get("loss") is None:
+            try:
+                _compare_loss(grower, logits or _logits)
+            except ConfigError:
+                grower.finalize()
+                raise
         callback = cls(grower)
+        callback._shifts_labels = getattr(trainer, "_loss_shifts_labels", False)
         optimizer = trainer.optimizer
         callback._handles = [
             optimizer.register_state_dict_post_hook(callback._add_state),
@@ -84,8 +103,11 @@ class GrowerCallback(GrownTraining, TrainerCallback):
     def loss(self, outputs: Any, labels: Tensor, num_items_in_batch: Tensor | int | None = None) -> Tensor:
         """Return the loss of a batch as a share of the mean over all batches of an optimiser step."""
         value = self.counted_loss(outputs, labels)
-        # The trainer counts the labels of a step in the same way.
-        return value if num_items_in_batch is None else value * (labels.ne(IGNORED).sum() / num_items_in_batch)
+        if num_items_in_batch is None:
+            return value
+        # The trainer counts the labels of a step in the same way: of a language model, those that follow a token.
+        counted = labels[..., 1:] if self._shifts_labels else labels
+        return value * (counted.ne(IGNORED).sum() / num_items_in_batch)
 
     def on_step_end(self, _args: TrainingArguments, state: TrainerState, *_: Any, **__: Any) -> None:
         """End the epoch after its last step, before any evaluation and checkpoint."""
@@ -118,6 +140,71 @@ class GrowerCallback(GrownTraining, TrainerCallback):
             )
         self.known_grower().load_state_dict(state[STATE])
         return {name: value for name, value in state.items() if name != STATE}
+
+
+class _Compared(NamedTuple):
+    """A loss of some samples, and its gradient for the logits if the logits lead to it."""
+
+    value: float
+    gradient: Tensor | None
+
+
+def _compare_loss(grower: Grower, logits: Callable[[Any], Tensor]) -> None:
+    """Raise ConfigError if the model computes another loss from labels than the Grower does by default.
+
+    A model that takes no labels, or gives no loss for these, is not compared.
+    """
+    spec = grower._host.host.spec  # noqa: SLF001 - the samples as the Grower has read them
+    few = min(spec.batch, _MOST_COMPARED)
+    samples = Samples(spec.validation.inputs[:few], spec.validation.labels[:few])
+    losses = _losses_of(grower.model, samples, logits)
+    if losses is None or not all(isfinite(loss.value) for loss in losses):
+        return
+    own, default = losses
+    is_same = isclose(own.value, default.value, rel_tol=_TOLERANCE, abs_tol=1e-6)
+    # Two losses of a fresh network may be nearly equal, as log(C) is for all labels; their gradients then are not.
+    if own.gradient is not None and default.gradient is not None:
+        difference, size = torch.linalg.vector_norm(own.gradient - default.gradient), default.gradient.norm()
+        is_same &= bool(difference <= _TOLERANCE * size + 1e-6)
+    if not is_same:
+        name = "squared error" if kind_of(samples.labels) is Kind.NUMBERS else "cross-entropy"
+        raise ConfigError(
+            f"GrowerCallback: expected a model whose own loss is the mean {name} of logits and labels, because the "
+            f"trainer would minimise that instead; on {len(samples.labels)} validation samples found {own.value:.6g} "
+            f"for the loss of the model, {default.value:.6g} for the {name}, with other gradients; give the loss of "
+            "the model as loss=, a function of logits and labels"
+        )
+
+
+def _losses_of(
+    model: nn.Module, samples: Samples, logits: Callable[[Any], Tensor]
+) -> tuple[_Compared, _Compared] | None:
+    """Return the model's own loss and the default one of samples, or None if the model has no own one."""
+    if "labels" not in inspect.signature(model.forward).parameters:
+        return None
+    inputs, labels = samples
+    exact, plain = without_autocast(inputs.device), with_plain_forward(model)
+    with exact, plain, preserve_state(model, training=False), forked_rng(inputs.device), torch.enable_grad():
+        try:
+            output = model(inputs, labels=labels)
+        except (IndexError, RuntimeError, TypeError, ValueError):
+            return None  # labels for the default loss alone
+        # As the trainer finds it: under its name, or first in a tuple.
+        own = output.get("loss") if isinstance(output, Mapping) else None
+        if isinstance(output, tuple):
+            own, output = output[0], output[1:]
+        if not isinstance(own, Tensor) or own.numel() != 1:
+            return None
+        found = logits(output)
+        default = Task(kind_of(labels)).loss(found, labels)
+        return _with_gradient(own, found), _with_gradient(default, found)
+
+
+def _with_gradient(loss: Tensor, logits: Tensor) -> _Compared:
+    gradient = None
+    if loss.requires_grad and logits.requires_grad:
+        (gradient,) = torch.autograd.grad(loss, logits, retain_graph=True, allow_unused=True)
+    return _Compared(float(loss.detach()), gradient)
 
 
 def _logits(output: Any) -> Tensor:

@@ -16,6 +16,8 @@ from transformers import (
     BertConfig,
     BertForSequenceClassification,
     BertForTokenClassification,
+    LlamaConfig,
+    LlamaForCausalLM,
     ResNetConfig,
     ResNetForImageClassification,
     Trainer,
@@ -204,6 +206,60 @@ def test_several_labels_of_a_sample_train_as_without_a_callback(tmp_path: Path, 
         if policy is not None:
             slots = ["bert.encoder.layer.0.intermediate"]
             GrowerCallback.attach(trainer, slots=slots, validation=(words, labels), policy=policy)
+        trainer.train()
+        weights.append(torch.cat([one.detach().flatten() for one in trainer.model.parameters()]))
+    torch.testing.assert_close(*weights)
+
+
+SMALL_LLAMA = {
+    "vocab_size": 12,
+    "hidden_size": 16,
+    "intermediate_size": 16,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "max_position_embeddings": 6,
+}
+
+
+def shifted_loss(logits: Tensor, labels: Tensor) -> Tensor:
+    return cross_entropy(logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten())
+
+
+@pytest.mark.parametrize(
+    ("case", "loss", "is_flat"),
+    [("causal", shifted_loss, False), ("causal", shifted_loss, True), ("binary", nn.BCEWithLogitsLoss(), False)],
+)
+def test_another_loss_of_the_model_is_refused_until_it_is_given(
+    tmp_path: Path, case: str, loss: Any, is_flat: bool
+) -> None:
+    """Also where all losses are equal, because the logits of a fresh model are zeros; then it trains as without one."""
+    chance = torch.Generator().manual_seed(0)
+    words = torch.randint(12, (24, 6), generator=chance)
+    labels = words if case == "causal" else (torch.rand(24, 3, generator=chance) > 0.7).float()
+    weights = []
+    for is_grown in (False, True):
+        torch.manual_seed(0)
+        if case == "causal":
+            slots = ["model.layers.0.mlp"]
+            model = LlamaForCausalLM(LlamaConfig(**SMALL_LLAMA))
+            rows = [{"input_ids": one, "labels": one} for one in words]
+            inputs = words
+            if is_flat:
+                nn.init.zeros_(model.lm_head.weight)
+        else:
+            slots, inputs, model = SLOTS[:1], VALIDATION[0][:24], make_trainer(tmp_path).model
+            model.config.problem_type = "multi_label_classification"
+            rows = [{"pixel_values": one, "labels": own} for one, own in zip(inputs, labels, strict=True)]
+        arguments = make_trainer(tmp_path, num_train_epochs=4, per_device_train_batch_size=8).args
+        trainer = Trainer(model, arguments, train_dataset=rows)
+        if is_grown:
+            settings = {"slots": slots, "validation": (inputs, labels), "policy": "wait"}
+            before, state = digest_of(model), torch.get_rng_state()
+            with pytest.raises(simic.ConfigError, match=r"found [\d.]+ for the loss of the model, [\d.]+ for .*loss="):
+                GrowerCallback.attach(trainer, **settings)
+            GrowerCallback.attach(trainer, **settings, loss=loss)
+            assert digest_of(model) == before
+            assert torch.equal(torch.get_rng_state(), state)
         trainer.train()
         weights.append(torch.cat([one.detach().flatten() for one in trainer.model.parameters()]))
     torch.testing.assert_close(*weights)
