@@ -32,7 +32,8 @@ MOST_POINTS = 1e9
 """Largest bound of a declared range."""
 _HEADER = ("estimator", "return", "over behaviour", "effective n", "largest weight", "its share", "overlap", "clipped")
 _NOTE = (
-    "return: expected return of the policy in points of trials, with its 95 % interval over hosts. over behaviour: "
+    "return: expected return of the policy in points, at the prices of the snapshot's curation, with its 95 % interval "
+    "over hosts. over behaviour: "
     "minus the mean return of the logged episodes, paired by host. effective n: number of episodes that the weights "
     "are worth. overlap: share of the logged episodes that the policy could have produced.\n"
     "The log shows the return on hosts like the logged ones under the settings of the log. It shows nothing about "
