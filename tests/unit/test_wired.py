@@ -44,7 +44,7 @@ NAMES_TO_WIRE = {
 }
 """Public names that only tests use yet, and the issue that gives them a use."""
 
-HOOKS = re.compile(r"simic\.integrations\..*\.(on_\w+|setup)$")
+HOOKS = re.compile(r"simic\.integrations\..*\.(on_\w+|setup|teardown)$")
 """Methods of callbacks, which the trainers of other libraries call."""
 
 KEYS_TO_WIRE = {

@@ -36,6 +36,7 @@ SURFACE = {
     "FieldReportWriter": "(home: 'Home | None' = None, *, spool: 'str | os.PathLike[str] | None' = None, "
     "blueprints: 'Sequence[str]' = ())",
     "FieldReportWriter.flush": "(self) -> 'None'",
+    "FieldReportWriter.repeat": "(self, run_id: 'str') -> 'None'",
     "FieldReportWriter.write": "(self, report: 'FieldReport | Mapping[str, Any]') -> 'None'",
     "Grower": "(model: 'nn.Module', optimizer: 'Optimizer', *, slots: 'Sequence[str | Layer]', validation: 'Data', "
     "epochs: 'int', policy: 'Policy | str | os.PathLike[str]' = 'champion', out_of_range: 'OutOfRangeUse' = 'warn', "
