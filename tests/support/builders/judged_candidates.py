@@ -116,8 +116,16 @@ def judged(
 
 
 def evidence_of(
-    home: Home, path: Path, digest: str, *, accepted: bool = True, champion: str | None = None, seed: int = 0
+    home: Home,
+    path: Path,
+    digest: str,
+    *,
+    accepted: bool = True,
+    champion: str | None = None,
+    seed: int = 0,
+    how: str = "by hand",
 ) -> CandidateRecord:
+    """Evidence of another ``how`` is that of another decision."""
     curves = home.runs / digest[:8] / "curves.jsonl"
     if not curves.exists():
         with JsonLinesSink(curves) as sink:
@@ -137,7 +145,7 @@ def evidence_of(
             differences={"wait": estimate(6.0), "blind": estimate(3.0)}, training_metrics={"commit_rate": 0.8},
             figures={"paired_differences": str(figure)},
         ),
-        gate=decision(digest, accepted=accepted, champion=champion),
+        gate=decision(digest, accepted=accepted, champion=champion, how=how),
         snapshot=SnapshotManifest(
             **receipt(), digest="d" * 64, path=str(home.snapshots / "d"), sql_digest="e" * 64, ledger_digest="f" * 64,
             files=[FileDigest(name="steps.parquet", sha256="1" * 64, size_bytes=1)], ledger_parts=[],
@@ -147,15 +155,15 @@ def evidence_of(
     )  # fmt: skip
 
 
-def decision(digest: str, *, accepted: bool = True, champion: str | None = None) -> GateDecision:
+def decision(digest: str, *, accepted: bool = True, champion: str | None = None, how: str = "by hand") -> GateDecision:
     """Rejections come a minute before acceptances."""
     verdict = Verdict.PASS if accepted else Verdict.FAIL
     criteria = [
         Criterion(
             name="return_over_wait", value=5.0 if accepted else -5.0, bound=0.0, comparison=">", verdict=verdict,
-            evidence="by hand",
+            evidence=how,
         ),
-        Criterion(name="episodes", value=160.0, bound=150.0, comparison=">=", verdict=Verdict.PASS, evidence="by hand"),
+        Criterion(name="episodes", value=160.0, bound=150.0, comparison=">=", verdict=Verdict.PASS, evidence=how),
     ]  # fmt: skip
     times = receipt() if accepted else {**receipt(), "finished_at": NOW + timedelta(minutes=4)}
     return GateDecision(

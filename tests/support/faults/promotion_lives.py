@@ -8,6 +8,7 @@ from pathlib import Path
 from simic.bus.spool.bus import SpoolBus
 from simic.contracts.policy_update import RolloutPlan
 from simic.contracts.results.receipts import Provenance
+from simic.ledgers.policies import read_history
 from simic.publication.publish import publish
 from simic.registry.registry import Registry
 from simic.runtime.clock import utc_now
@@ -35,12 +36,14 @@ def live(root: str, path: str, digest: str, champion: str, rounds: int | None = 
     """Go on from whatever an earlier life left; return the seconds of a round if there are only so many."""
     home, began = Home(Path(root)), time.monotonic()
     registry = opened(home)
-    evidence = evidence_of(home, Path(path), digest, champion=champion)
     plan = RolloutPlan(
         share=0.1, hours=24.0, min_success=0.8, min_episodes=50, baseline=champion, baseline_version="1.0.0"
     )
     done = 0
     while rounds is None or done < rounds:
+        # A decision promotes once, so each round has its own.
+        how = f"before entry {read_history(home).next_number}"
+        evidence = evidence_of(home, Path(path), digest, champion=champion, how=how)
         version = registry.record(evidence)
         registry.stage(version, evidence.validation, evidence.gate)
         registry.promote(version, evidence.validation, evidence.gate)
