@@ -299,7 +299,7 @@ def _contract(kind: type[C], value: Any, name: str) -> C:
     try:
         return kind.model_validate_json(encode(value, name), strict=True)
     except ValidationError as error:
-        raise ContractError(f"{name}: {describe_faults(error, 'document')}") from error
+        raise ContractError(describe_faults(error, name, within=name)) from error
 
 
 def _check_masks(state: SystemState, masks: ActionMasks) -> None:

@@ -16,18 +16,21 @@ _OWN = "Value error, "
 """What pydantic puts before the message of a check in code."""
 
 
-def describe_faults(error: ValidationError, whole: str, chosen: Sequence[ErrorDetails] = ()) -> str:
+def describe_faults(
+    error: ValidationError, whole: str, chosen: Sequence[ErrorDetails] = (), *, within: str = ""
+) -> str:
     """Return the first faults that pydantic found, or those of ``chosen``, each with its place, and how many there are.
 
-    ``whole`` names the data, for a fault that lies in no field. Values are not quoted: they may be hostile or secret.
+    ``whole`` names the data, for a fault that lies in no field. All places begin with ``within``, if it is given.
+    Values are not quoted: they may be hostile or secret.
     """
-    shown = [_describe(fault, whole) for fault in (chosen or error.errors(include_url=False))[:MOST]]
+    shown = [_describe(fault, whole, within) for fault in (chosen or error.errors(include_url=False))[:MOST]]
     count = error.error_count()
     return "; ".join(shown) + (f"; {count} faults in all" if count > len(shown) else "")
 
 
-def _describe(fault: ErrorDetails, whole: str) -> str:
+def _describe(fault: ErrorDetails, whole: str, within: str) -> str:
     """Return one fault as ``<place>: <message>``; the check of a whole contract names the field in its message."""
-    place, message = ".".join(map(str, fault["loc"])), fault["msg"].removeprefix(_OWN)
+    place, message = ".".join(map(str, ((within,) if within else ()) + fault["loc"])), fault["msg"].removeprefix(_OWN)
     is_named = message.startswith(f"{place}: ") if place else fault["type"] == "value_error"
     return (message if is_named else f"{place or whole}: {message}")[:LONGEST]
