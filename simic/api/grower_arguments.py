@@ -15,6 +15,7 @@ from simic.api.home import Home
 from simic.api.reports import FieldReportWriter
 from simic.contracts.base import Contract
 from simic.contracts.errors import ConfigError, DatasetError
+from simic.contracts.faults import describe_faults
 from simic.contracts.settings.lifecycle import GovernorConfig, LifecycleConfig
 from simic.contracts.settings.run import WorldConfig
 from simic.contracts.state import HostIdentity, LayerKind
@@ -128,10 +129,11 @@ def _settings(kind: type[T], what: str, given: Rules) -> T:
     try:
         return kind.model_validate({} if given is None else dict(given))
     except (ValidationError, TypeError, ValueError) as error:
-        problem = error.errors()[0] if isinstance(error, ValidationError) else {"loc": (), "msg": str(error)}
-        name = ".".join(map(str, (what, *problem["loc"])))
+        told = f"{what}: {error}"
+        if isinstance(error, ValidationError):
+            told = describe_faults(error, what, within=what)
         known = ", ".join(kind.model_fields)
-        raise ConfigError(f"{name}: {problem['msg']}; found {given!r}; settings of {what}: {known}") from error
+        raise ConfigError(f"{told}; found {given!r}; settings of {what}: {known}") from error
 
 
 class _Joined(NamedTuple):
