@@ -189,15 +189,24 @@ def _losses_of(
             output = model(inputs, labels=labels)
         except (IndexError, RuntimeError, TypeError, ValueError):
             return None  # labels for the default loss alone
-        # As the trainer finds it: under its name, or first in a tuple.
-        own = output.get("loss") if isinstance(output, Mapping) else None
-        if isinstance(output, tuple):
-            own, output = output[0], output[1:]
+        own, output = _without_loss(output)
         if not isinstance(own, Tensor) or own.numel() != 1:
             return None
         found = logits(output)
         default = Task(kind_of(labels)).loss(found, labels)
         return _with_gradient(own, found), _with_gradient(default, found)
+
+
+def _without_loss(output: Any) -> tuple[Any, Any]:
+    """Return the loss of an output, as the trainer finds it, and the output as it is without labels.
+
+    The loss has a name, or is first in a tuple. A ``logits`` that takes an entry by its place expects no loss there.
+    """
+    if isinstance(output, tuple):
+        return output[0], output[1:]
+    if not isinstance(output, Mapping):
+        return None, output
+    return output.get("loss"), type(output)(**{name: value for name, value in output.items() if name != "loss"})
 
 
 def _with_gradient(loss: Tensor, logits: Tensor) -> _Compared:

@@ -263,3 +263,14 @@ def test_another_loss_of_the_model_is_refused_until_it_is_given(
         trainer.train()
         weights.append(torch.cat([one.detach().flatten() for one in trainer.model.parameters()]))
     torch.testing.assert_close(*weights)
+
+
+@pytest.mark.parametrize("gives_tuples", [False, True])
+def test_logits_may_be_taken_by_their_place_in_an_output(tmp_path: Path, gives_tuples: bool) -> None:
+    """First, as in each pass of the training; with labels the model puts its loss there."""
+    trainer = make_trainer(tmp_path, num_train_epochs=4)
+    trainer.model.config.return_dict = not gives_tuples
+    callback = attach(trainer, "wait", logits=lambda output: output[0])
+    trainer.train()
+    assert callback.growth is not None
+    assert callback.growth.epoch == 4
