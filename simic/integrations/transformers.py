@@ -86,7 +86,7 @@ class GrowerCallback(GrownTraining, TrainerCallback):
         if settings.get("loss") is None:
             try:
                 _compare_loss(grower, logits or _logits)
-            except ConfigError:
+            except BaseException:
                 grower.finalize()
                 raise
         callback = cls(grower)
@@ -187,7 +187,7 @@ def _losses_of(
     with exact, plain, preserve_state(model, training=False), forked_rng(inputs.device), torch.enable_grad():
         try:
             output = model(inputs, labels=labels)
-        except (IndexError, RuntimeError, TypeError, ValueError):
+        except (AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError):
             return None  # labels for the default loss alone
         own, output = _without_loss(output)
         if not isinstance(own, Tensor) or own.numel() != 1:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from pathlib import Path
+from types import MethodType
 from typing import Any
 
 import pytest
@@ -274,3 +275,28 @@ def test_logits_may_be_taken_by_their_place_in_an_output(tmp_path: Path, gives_t
     trainer.train()
     assert callback.growth is not None
     assert callback.growth.epoch == 4
+
+
+def test_labels_that_the_model_itself_cannot_read_are_for_the_loss_alone(tmp_path: Path) -> None:
+    """As where it takes a dictionary of them; in the training it gets none."""
+    trainer, plain = make_trainer(tmp_path, num_train_epochs=4), ResNetForImageClassification.forward
+
+    def forward(self: Any, pixel_values: Tensor, labels: Any = None, **others: Any) -> Any:
+        return plain(self, pixel_values, None if labels is None else labels.get("classes"), **others)
+
+    trainer.model.forward = MethodType(forward, trainer.model)
+    attach(trainer, "wait")
+    trainer.train()
+
+
+def test_an_error_in_the_comparison_of_losses_leaves_no_grower(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    trainer = make_trainer(tmp_path)
+    monkeypatch.setattr("simic.integrations.transformers._losses_of", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        attach(trainer)
+    assert not any(part._forward_hooks for part in trainer.model.modules())
+    monkeypatch.undo()
+    attach(trainer)
