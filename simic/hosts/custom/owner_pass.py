@@ -27,8 +27,8 @@ class _Waiting:
     kept: KeptPass
     met: int = 0
     """Layers with slots that have run."""
-    output: Any = None
-    """What the pass gave; a tensor without its graph."""
+    logits: Tensor | None = None
+    """Without their graph, which may be large; None if the pass gave none."""
 
 
 class OwnerPasses:
@@ -54,7 +54,7 @@ class OwnerPasses:
     def end(self, output: Any) -> None:
         """Note what the module gave."""
         if self._waiting:
-            self._waiting[-1].output = output.detach() if isinstance(output, Tensor) else output
+            self._waiting[-1].logits = self._logits(output)
 
     def forget(self) -> None:
         """Keep no pass."""
@@ -74,8 +74,7 @@ class OwnerPasses:
         if (wanted := self._task.fault(logits, labels)) is not None:
             given = f"{tuple(logits.shape)} and {labels.dtype} {tuple(labels.shape)}"
             raise ConfigError(f"{self._who}: expected {wanted}, found {given}")
-        own = self._logits(found)
-        if own is not None and own.shape != logits.shape:
+        if (own := found.logits) is not None and own.shape != logits.shape:
             raise ConfigError(
                 f"{self._who}: expected logits {tuple(own.shape)}, as the pass of the module gave them, found "
                 f"{tuple(logits.shape)}; a seed learns in passes of its own, whose output nothing of yours changes: "
@@ -97,9 +96,7 @@ class OwnerPasses:
         if len(self._waiting) == 1:
             return self._waiting[0]
         for waiting in reversed(self._waiting):
-            own = None
-            with suppress(LookupError, AttributeError, TypeError):  # a pass for something else than logits
-                own = self._logits(waiting)
+            own = waiting.logits
             if own is not None and own.shape == logits.shape and own.data_ptr() == logits.data_ptr():
                 return waiting
         if self._waiting:
@@ -117,10 +114,10 @@ class OwnerPasses:
             f"{self._who}: expected logits of a pass of the module in training mode, found none; {remedy}"
         )
 
-    def _logits(self, waiting: _Waiting) -> Tensor | None:
-        """Return the logits of a pass, or None if they are no tensor."""
-        output = waiting.output
+    @torch.no_grad()
+    def _logits(self, output: Any) -> Tensor | None:
+        """Return the logits in what a pass gave, or None if it is for something else."""
         if not isinstance(output, Tensor) and self._to_logits is not None:
-            with torch.no_grad():
+            with suppress(AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError):
                 output = self._to_logits(output)
-        return output if isinstance(output, Tensor) else None
+        return output.detach() if isinstance(output, Tensor) else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from weakref import ref
 
 import pytest
 import torch
@@ -54,6 +55,20 @@ def test_a_seed_learns_on_the_pass_whose_loss_is_computed(
     labelled, _ = grower.model(INPUTS[:12]), grower.model(OTHERS)
     with pytest.raises(simic.ConfigError, match=r"2 passes wait .* right after its pass"):
         grower.loss(labelled.clone(), LABELS[:12])
+
+
+def test_a_pass_without_a_loss_keeps_no_graph() -> None:
+    """What an owner gave up is free before the next step, also of an output that is no tensor."""
+
+    class Wide(Net):
+        def forward(self, x: Tensor) -> Any:
+            return {"logits": super().forward(x), "wide": self.stem(x).exp()} if self.training else super().forward(x)
+
+    grower, _ = grow(Wide(), logits=lambda output: output["logits"])
+    output = grower.model.train()(INPUTS)
+    wide = ref(output["wide"])
+    del output
+    assert wide() is None
 
 
 def test_a_pass_around_the_model_is_named_as_the_cause() -> None:
