@@ -29,6 +29,7 @@ class _Waiting:
     """Layers with slots that have run."""
     logits: Tensor | None = None
     """Without their graph, which may be large; None if the pass gave none."""
+    has_ended: bool = False
 
 
 class OwnerPasses:
@@ -43,8 +44,9 @@ class OwnerPasses:
         self._task, self._slots, self._to_logits, self._who = task, slots, to_logits, who
 
     def begin(self, kept: KeptPass) -> None:
-        """Note that a pass begins."""
-        self._waiting = [*self._waiting[1 - MOST_WAITING :], _Waiting(kept)]
+        """Note that a pass begins; one before it that has not ended raised an error, and gets no loss."""
+        ended = [waiting for waiting in self._waiting if waiting.has_ended]
+        self._waiting = [*ended[1 - MOST_WAITING :], _Waiting(kept)]
 
     def meet(self) -> None:
         """Note that a layer with a slot has run."""
@@ -54,7 +56,7 @@ class OwnerPasses:
     def end(self, output: Any) -> None:
         """Note what the module gave."""
         if self._waiting:
-            self._waiting[-1].logits = self._logits(output)
+            self._waiting[-1].logits, self._waiting[-1].has_ended = self._logits(output), True
 
     def forget(self) -> None:
         """Keep no pass."""

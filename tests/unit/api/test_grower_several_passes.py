@@ -71,6 +71,16 @@ def test_a_pass_without_a_loss_keeps_no_graph() -> None:
     assert wide() is None
 
 
+def test_a_pass_that_failed_waits_for_no_loss() -> None:
+    """As where the owner goes on with the next batch after memory ran out, and takes a copy of the logits."""
+    grower, _ = grow(Net())
+    model = grower.model.train()
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
+            model(INPUTS[:, :2])
+        grower.loss(model(INPUTS).clone(), LABELS)
+
+
 def test_a_pass_around_the_model_is_named_as_the_cause() -> None:
     grower, _ = grow(Net())
     logits = grower.model.train().forward(INPUTS)
