@@ -104,7 +104,8 @@ class OwnerPasses:
         if self._waiting:
             raise ConfigError(
                 f"{self._who}: {len(self._waiting)} passes wait for their loss, and the logits are of none of them, as "
-                "a copy or a part would be; compute each loss right after its pass, or from the very logits of the pass"
+                f"a copy or a part would be, or those of a pass with {MOST_WAITING} others after it, which is lost; "
+                "compute each loss right after its pass, or from the very logits of the pass"
             )
         remedy = (
             "it is in training mode, so call it as model(inputs), not its forward or a part of it (Lightning: name the "

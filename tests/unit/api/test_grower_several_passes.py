@@ -16,6 +16,7 @@ from torch.nn.utils import parametrizations
 import simic
 from simic.contracts.field_report import GovernorKind
 from simic.hosts.custom.attached import SEED_PREFIX, AttachedHost
+from simic.hosts.custom.owner_pass import MOST_WAITING
 
 OTHERS = torch.full((12, 4), 100.0)
 
@@ -69,6 +70,18 @@ def test_a_pass_without_a_loss_keeps_no_graph() -> None:
     wide = ref(output["wide"])
     del output
     assert wide() is None
+
+
+def test_a_pass_that_waited_too_long_is_named_as_the_cause() -> None:
+    grower, _ = grow(Net())
+    model = grower.model.train()
+    for passes in (MOST_WAITING, MOST_WAITING + 1):
+        found = [model(INPUTS) for _ in range(passes)]
+        if passes == MOST_WAITING:
+            for logits in found:
+                grower.loss(logits, LABELS)
+    with pytest.raises(simic.ConfigError, match=r"those of a pass with 4 others after it, which is lost; compute"):
+        grower.loss(found[0], LABELS)
 
 
 def test_a_pass_that_failed_waits_for_no_loss() -> None:
