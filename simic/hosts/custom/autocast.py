@@ -27,7 +27,7 @@ def with_plain_forward(module: nn.Module) -> Iterator[None]:
 
     The one that ``prepare`` gives them enters an autocast of its own, which no context around the pass turns off.
     """
-    prepared = [vars(part) for part in module.modules() if {"forward", "_original_forward"} <= vars(part).keys()]
+    prepared = [vars(part) for part in module.modules() if _is_prepared(vars(part))]
     before = [(own, own["forward"]) for own in prepared]
     try:
         for own in prepared:
@@ -36,6 +36,12 @@ def with_plain_forward(module: nn.Module) -> Iterator[None]:
     finally:
         for own, forward in before:
             own["forward"] = forward
+
+
+def _is_prepared(own: dict[str, Any]) -> bool:
+    """Return whether a ``forward`` is that of Accelerate, and not an owner's who keeps another by the same name."""
+    wrapped = getattr(own.get("forward"), "__wrapped__", None)
+    return "_original_forward" in own and type(wrapped).__module__.partition(".")[0] == "accelerate"
 
 
 @cache

@@ -203,3 +203,14 @@ def test_passes_of_its_own_leave_the_autocast_that_accelerate_puts_into_a_model(
         assert kinds == {(True, torch.bfloat16), (False, torch.float32)} | alone
         assert model.forward == forward
     assert grower.state.slots[0].stage is SeedStage.FOSSILIZED
+
+
+def test_a_forward_that_the_owner_replaced_is_part_of_the_model(
+    grow: Callable[..., tuple[simic.Grower, torch.optim.Optimizer]],
+) -> None:
+    """Also if the owner keeps the one before under the name that Accelerate uses."""
+    model, inputs = Net(is_map=True), set()
+    model._original_forward, model.forward = model.forward, lambda x: model._original_forward(x.clamp(-0.5, 0.5))
+    model.layer.register_forward_hook(lambda _part, given, _out: inputs.add(given[0].abs().max().item()))
+    grow(model, "gate")
+    assert inputs == {0.5}
