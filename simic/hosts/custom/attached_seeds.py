@@ -57,12 +57,17 @@ class AttachedSeeds:
         self._handles.setdefault(slot, []).append(handle)
 
     def remove(self, slot: int) -> None:
-        """Remove the seed of a slot, if there is one, with its state in the optimiser."""
-        seed = self.by_slot.pop(slot, None)
+        """Remove the seed of a slot, if there is one, with its state in the optimiser.
+
+        The owner may have taken its parameters out of the optimiser, as those of a frozen seed.
+        """
+        seed = self.by_slot.get(slot)
         if seed is not None and seed.learns:
             self._leave(slot)
-            self._take_out(slot, seed.parameters)
+            if (place := self._place(slot)) is not None:
+                self._take_out(slot, place)
             self._optimiser.state.pop(seed.parameters, None)
+        self.by_slot.pop(slot, None)
 
     def detach(self) -> None:
         """Take the seeds out of the module and remove their hooks; the optimiser trains them on."""
@@ -79,35 +84,41 @@ class AttachedSeeds:
         rank = {parameter: number for number, parameter in enumerate(self._module.parameters())}
         seeds = [(rank[seed.parameters], slot) for slot, seed in self.by_slot.items() if seed.parameters in rank]
         for mine, slot in sorted(seeds):
+            if (place := self._place(slot)) is None:
+                continue
             seed, members = self.by_slot[slot].parameters, self._group(slot)["params"]
             ranks = [rank.get(parameter, -1) for parameter in members if parameter is not seed]
             before = max((number for number in ranks if number < mine), default=-1)
             first = next((place for place, number in enumerate(ranks) if number >= 0), len(ranks))
-            self._take_out(slot, seed)
+            self._take_out(slot, place)
             self._insert(slot, seed, first if before < 0 else ranks.index(before) + 1)
         self._rename()
 
     def _insert(self, slot: int, parameters: nn.Parameter, place: int) -> None:
         group = self._group(slot)
+        if (names := _names(group)) is not None:
+            names.insert(place, f"{SEED_PREFIX}{slot}")
         group["params"].insert(place, parameters)
-        if NAMES in group:
-            group[NAMES].insert(place, f"{SEED_PREFIX}{slot}")
 
-    def _take_out(self, slot: int, parameters: nn.Parameter) -> None:
+    def _take_out(self, slot: int, place: int) -> None:
         group = self._group(slot)
-        place = next(place for place, one in enumerate(group["params"]) if one is parameters)
+        if (names := _names(group)) is not None:
+            del names[place]
         del group["params"][place]
-        if NAMES in group:
-            del group[NAMES][place]
+
+    def _place(self, slot: int) -> int | None:
+        """Return the index of a slot's seed in its parameter group, or None if it is not there."""
+        seed, members = self.by_slot[slot].parameters, self._group(slot)["params"]
+        return next((place for place, one in enumerate(members) if one is seed), None)
 
     def _rename(self) -> None:
         """Give parameters in groups with names the names of the module, unless their owner named them otherwise."""
         now = {parameter: name for name, parameter in self._module.named_parameters()}
         for group in self._optimiser.param_groups:
-            for place, parameter in enumerate(group["params"] if NAMES in group else ()):
-                given = group[NAMES][place]
+            names = _names(group) or []
+            for place, (parameter, given) in enumerate(zip(group["params"], names, strict=False)):
                 if parameter in now and (given.startswith(SEED_PREFIX) or given == self._names.get(parameter)):
-                    group[NAMES][place] = now[parameter]
+                    names[place] = now[parameter]
 
     def _leave(self, slot: int) -> None:
         delattr(self._module, f"{SEED_PREFIX}{slot}")
@@ -117,3 +128,9 @@ class AttachedSeeds:
     def _group(self, slot: int) -> dict[str, Any]:
         # By index, because an optimiser that loads a state makes new groups.
         return self._optimiser.param_groups[self._groups[slot]]
+
+
+def _names(group: dict[str, Any]) -> list[str] | None:
+    """Return the names of a group's parameters, in their order; None without, or if the owner changed them alone."""
+    names = group.get(NAMES)
+    return names if names is not None and len(names) == len(group["params"]) else None

@@ -27,18 +27,21 @@ SLOT = "body"
 
 
 class Grow:
-    """Lets a seed begin in epoch 1, and advances it if told so."""
+    """Lets a seed begin in epoch 1, and advances or keeps it if told so."""
 
     name = "grow"
     policy_version: str | None = None
 
-    def __init__(self, blueprint: str = "dense", *, advances: bool = False, first: int = 1) -> None:
-        self.blueprint, self.advances, self.epoch, self.first = blueprint_names().index(blueprint), advances, -1, first
+    def __init__(
+        self, blueprint: str = "dense", *, advances: bool = False, keeps: bool = False, first: int = 1
+    ) -> None:
+        self.blueprint, self.epoch, self.first = blueprint_names().index(blueprint), -1, first
+        further = ((keeps, Op.FOSSILIZE), (advances, Op.ADVANCE))
+        self.wanted = *(op for does_so, op in further if does_so), Op.GERMINATE
 
     def decide(self, _observations: Observations, masks: Masks, _uniforms: Any) -> Decisions:
         self.epoch += 1
-        wanted = (Op.ADVANCE, Op.GERMINATE) if self.advances else (Op.GERMINATE,)
-        legal = [op for op in wanted if masks.slot[0][OPS.index(op)] and self.epoch >= self.first]
+        legal = [op for op in self.wanted if masks.slot[0][OPS.index(op)] and self.epoch >= self.first]
         return deterministic(action(legal[0] if legal else Op.WAIT, 0, self.blueprint)[None])
 
 

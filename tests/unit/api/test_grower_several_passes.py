@@ -155,6 +155,26 @@ def test_names_in_the_optimiser_follow_its_parameters(steer: Callable[[Any], Non
     assert pairs() == dict(model.named_parameters())
 
 
+@pytest.mark.parametrize("is_named", [False, True])
+@pytest.mark.parametrize("is_kept", [False, True])
+def test_a_seed_that_its_owner_took_out_of_the_optimiser_stays_out(
+    steer: Callable[[Any], None], is_named: bool, is_kept: bool
+) -> None:
+    """As by a list of what is not frozen."""
+    steer(Grow(advances=is_kept, keeps=is_kept))
+    model = Net()
+    optimizer = torch.optim.SGD(model.named_parameters() if is_named else model.parameters(), lr=0.05)
+    grower, _ = grow(model, optimizer, lifecycle={"min_contribution": -1.0} if is_kept else None)
+    train(grower, optimizer, 2)
+    seed = dict(model.named_parameters())[f"{SEED_PREFIX}0"]
+    seed.requires_grad_(False)
+    optimizer.param_groups[0]["params"] = [one for one in model.parameters() if one.requires_grad]
+    train(grower, optimizer, 10)
+    assert grower.finalize() is model
+    assert [one is seed for one in model.parameters()].count(True) == is_kept
+    assert not any(one is seed for one in optimizer.param_groups[0]["params"])
+
+
 def test_a_parametrized_head_is_found_as_head() -> None:
     model = Net()
     model.head = parametrizations.weight_norm(model.head)
