@@ -29,9 +29,13 @@ class GrowerReports:
         """Whether the latest write failed, so that something waits."""
 
     def go_back(self, run_id: str, step: int) -> None:
-        """Drop what waits from a step on, because the episode repeats it, and let the writer take that step again."""
-        self._waiting = deque(report for report in self._waiting if report.step < step)
-        self.is_behind &= bool(self._waiting)
+        """Drop what waits of an episode from a step on, which it repeats, and let the writer take that step again.
+
+        The Grower may have been in another episode, whose reports wait on.
+        """
+        self._waiting = deque(one for one in self._waiting if one.run_id != run_id or one.step < step)
+        # A writer of the Grower's own may hold reports that it could not publish.
+        self.is_behind &= self._is_own or bool(self._waiting)
         if self._writer is not None:
             self._writer.repeat(run_id)
 
