@@ -121,6 +121,25 @@ def test_a_grower_that_goes_back_reports_the_repeated_epochs(tmp_path: Path) -> 
         grower.load_state_dict(saved)
 
 
+def test_a_grower_that_goes_back_forgets_an_epoch_whose_end_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any) -> None:
+        raise MemoryError
+
+    model = Net()
+    grower, optimizer = grow(model, epochs=6)
+    train(grower, optimizer, 2)
+    saved = grower.state_dict()
+    train(grower, optimizer, 3)
+    train_epoch(grower, optimizer)
+    with monkeypatch.context() as full, pytest.raises(MemoryError):
+        full.setattr("simic.hosts.ensemble.Ensemble._commit", fail)
+        grower.step()
+    grower.load_state_dict(saved)
+    train(grower, optimizer, 1)
+    assert grower.growth.epoch == 3
+    assert not grower.is_finished
+
+
 def test_the_governor_sets_back_what_the_loss_holds_too() -> None:
     model, scale = Net(), nn.Parameter(torch.ones(()))
     optimizer = torch.optim.SGD([*model.parameters(), scale], lr=0.05)
