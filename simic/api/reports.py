@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -31,6 +32,7 @@ __all__ = ["FieldReportWriter"]
 
 MOST_WAITING = 1000
 """Reports in memory after which they are published."""
+_RUN_ID = re.compile("[0-9a-f]{32}")
 
 
 class FieldReportWriter:
@@ -108,7 +110,16 @@ class FieldReportWriter:
         self._waiting.append(result.data)
 
     def repeat(self, run_id: str) -> None:
-        """Let the next report of an episode have any step: its program went back to an earlier one."""
+        """Let the next report of an episode have any step: its program went back to an earlier one.
+
+        Reports that it wrote before stay. An ingest drops a repeated one that is equal; of others it keeps the first
+        ones, and curation leaves the episode out where later reports do not continue these.
+
+        Raises:
+            ContractError: if ``run_id`` cannot be that of a report.
+        """
+        if not isinstance(run_id, str) or _RUN_ID.fullmatch(run_id) is None:
+            raise ContractError(f"run_id: expected 32 lower-case hexadecimal digits, found {run_id!r:.100}")
         self._order.forget(run_id)
 
     def flush(self) -> None:

@@ -229,3 +229,11 @@ def test_the_folder_of_a_topic_is_no_spool(place: str, tmp_path: Path) -> None:
     ):
         simic.FieldReportWriter(spool=folder)
     assert not folder.exists()
+
+
+@pytest.mark.parametrize("run_id", ["run-1", "AB" * 16, "0" * 33, None])
+def test_only_the_id_of_an_episode_can_be_repeated(tmp_path: Path, run_id: Any) -> None:
+    with simic.FieldReportWriter(spool=tmp_path) as writer:
+        with pytest.raises(ContractError, match="run_id: expected 32 lower-case hexadecimal digits, found"):
+            writer.repeat(run_id)
+        writer.repeat("ab" * 16)
