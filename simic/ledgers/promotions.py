@@ -186,12 +186,14 @@ class History(NamedTuple):
         done = self.done
         return done[-1] if done else None
 
-    def rollbacks_of(self, digest: str) -> int:
-        """Return how many rollbacks replaced the model with this digest."""
-        done = self.done
-        return sum(
-            after.operation is Operation.ROLLBACK and before.digest == digest for before, after in pairwise(done)
-        )
+    def end_of(self, promotion: PromotionEntry) -> PromotionEntry | None:
+        """Return the latest change that replaced what a promotion had made champion; None if it is champion."""
+        ends = [after for before, after in pairwise(self.done) if self.promotion(before) == promotion]
+        return ends[-1] if ends and self.promotion(self.done[-1]) != promotion else None
+
+    def times_replaced(self, digest: str) -> int:
+        """Return how often a promotion or a rollback replaced the model with this digest."""
+        return sum(before.digest == digest != after.digest for before, after in pairwise(self.done))
 
     @property
     def next_number(self) -> int:

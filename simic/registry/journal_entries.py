@@ -122,18 +122,24 @@ def check_unused(gate: GateDecision, history: History) -> None:
     """Check that a decision has promoted nothing yet.
 
     Raises:
-        GateRejectedError: It has, and a rollback replaced what it promoted: a rollback holds until a later judgement.
+        GateRejectedError: It has, and a rollback or another promotion replaced what it promoted: that holds until a
+            later judgement.
     """
     done = history.done
     used = next((entry for entry in done if entry.restores is None and entry.version.gate_digest == gate.digest), None)
     if used is None:
         return
-    back = next((entry for entry in done if entry.entry > used.entry and entry.restores is not None), None)
-    reason = "" if back is None else f" ({back.reason})"
+    end = history.end_of(used)
+    how = "" if end is None else f", and {_replaced(end)}"
     raise GateRejectedError(
-        f"{judged_name(gate.model, gate.policy_digest)} was promoted by this decision before, and a rollback replaced "
-        f"it{reason}; run `simic validate` for a judgement on other hosts"
+        f"{judged_name(gate.model, gate.policy_digest)} was promoted by this decision before{how}; run "
+        "`simic validate` for a judgement on other hosts"
     )
+
+
+def _replaced(change: PromotionEntry) -> str:
+    is_rollback = change.restores is not None
+    return f"a rollback replaced it ({change.reason})" if is_rollback else f"version {change.target} replaced it"
 
 
 def check_consulting(gate: GateDecision, policy: PromotionEntry | None) -> None:

@@ -60,12 +60,13 @@ def begin(
 ) -> JudgementEntry:
     """Return the judgement of a policy or Karn against a champion of its kind; a repeated one keeps its ordinal.
 
-    ``inputs`` is what else decides the evidence, besides settings, seed and code. After a rollback of the policy it is
-    another judgement, on other hosts: what led to the rollback may lie in no trial.
+    ``inputs`` is what else decides the evidence, besides settings, seed and code. After the policy was replaced as
+    champion it is another judgement, on other hosts: what led to a rollback may lie in no trial, and the decision that
+    promoted the policy promotes nothing again.
     """
     model = KARN if isinstance(policy, KarnReport) else MODEL_NAME
-    rollbacks = read_history(container.home, container.keyring, model).rollbacks_of(policy.digest)
-    asked = digest_of({**inputs, **({"rollbacks": rollbacks} if rollbacks else {})})
+    replaced = read_history(container.home, container.keyring, model).times_replaced(policy.digest)
+    asked = digest_of({**inputs, **({"replaced": replaced} if replaced else {})})
     subject = JudgementSubject(set_name, policy.digest, champion, container.provenance, asked, model)
     budget, signer = container.config.gate.error_budget, lambda: container.signer
     begun = begin_judgement(container.home, subject, budget, container.keyring, signer, container.clock)

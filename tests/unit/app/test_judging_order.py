@@ -151,7 +151,7 @@ def test_a_run_tells_trials_of_another_judgement_from_its_own(tmp_path: Path) ->
         assert begun.world_digest == run.judged_with()
 
 
-def test_a_policy_that_was_rolled_back_is_judged_anew(
+def test_a_policy_that_was_replaced_is_judged_anew(
     tmp_path: Path, ordinals: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On other hosts: the same evidence would promote it again."""
@@ -159,7 +159,7 @@ def test_a_policy_that_was_rolled_back_is_judged_anew(
     trained = policy(opened(home), b"one")
     for count in (0, 1, 1, 2):
         known = {trained.digest: count}
-        monkeypatch.setattr(History, "rollbacks_of", lambda _history, digest, known=known: known[digest])
+        monkeypatch.setattr(History, "times_replaced", lambda _history, digest, known=known: known[digest])
         with pytest.raises(Killed):
             training.validate(opened(home), trained, None, [])
     assert ordinals == [1, 2, 2, 3]

@@ -360,7 +360,7 @@ def test_rollback_gives_the_title_back_and_keeps_the_reason(registry: Registry, 
         crown(registry, evidence)
     assert registry.champion() == held
     history = read_history(place)
-    assert [history.rollbacks_of(digest) for digest in (first.digest, second.digest)] == [0, 1]
+    assert [history.times_replaced(digest) for digest in (first.digest, second.digest)] == [1, 1]
 
 
 def test_a_new_judgement_replaces_the_old_one_on_the_same_version(registry: Registry, place: Home) -> None:
