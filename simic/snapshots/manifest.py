@@ -141,7 +141,7 @@ def other_prices(manifest: SnapshotManifest, reward: RewardConfig) -> list[str]:
     try:
         sealed = json.loads(path.read_bytes())["config"]["reward"]
         return [
-            f"{name} {sealed[name]:g} instead of {price:g}"
+            f"{name} {sealed[name]:.15g} instead of {price:.15g}"
             for name, price in reward.model_dump(exclude={"family"}).items()
             if sealed[name] != price
         ]

@@ -19,7 +19,7 @@ from simic.curation.statements import Statement, load_statements
 from simic.lake.duck import connect, create_parquet_view
 from simic.runtime.home import Home
 from simic.runtime.locks import exclusive
-from simic.snapshots.manifest import read_manifest
+from simic.snapshots.manifest import other_prices, read_manifest
 from simic.snapshots.schema import SNAPSHOT_TABLES, schema_of
 
 REPORTS = episodes(range(30)) + episode(40)[:7] + episode(41, governor_at=3)
@@ -205,3 +205,10 @@ def test_statements_are_numbered_documented_and_bare() -> None:
         assert {"grain", "key", "inputs"} <= {line[3:].split(":")[0] for line in head}, statement.file
         code = "\n".join(line.split("--")[0] for line in statement.sql.splitlines())
         assert ";" not in code, statement.file
+
+
+def test_prices_that_hardly_differ_are_told_apart(manifest: SnapshotManifest) -> None:
+    prices = RewardConfig()
+    assert other_prices(manifest, prices) == []
+    others = prices.model_copy(update={"rent_parameters": 1_640_001, "rent": 3.0000001})
+    assert other_prices(manifest, others) == ["rent 3 instead of 3.0000001", "rent_parameters 1640 instead of 1640001"]
