@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 
 from simic.contracts.errors import GateRejectedError, IntegrityError
@@ -118,21 +118,25 @@ def check_gate(gate: GateDecision, digest: str, champion: PromotionEntry | None)
         )
 
 
-def check_unused(gate: GateDecision, history: History) -> None:
-    """Check that a decision has promoted nothing yet.
+def check_unused(gate: GateDecision, history: History, decisions: Iterable[GateDecision]) -> None:
+    """Check that the judgement of a decision has promoted nothing yet, by whichever of ``decisions``.
+
+    The same evidence is decided on otherwise where a criterion was installed, or words it otherwise.
 
     Raises:
         GateRejectedError: It has, and a rollback or another promotion replaced what it promoted: that holds until a
             later judgement.
     """
     done = history.done
-    used = next((entry for entry in done if entry.restores is None and entry.version.gate_digest == gate.digest), None)
+    judged = (gate.policy_digest, gate.judgement.ordinal)
+    equal = {one.digest for one in decisions if (one.policy_digest, one.judgement.ordinal) == judged} | {gate.digest}
+    used = next((entry for entry in done if entry.restores is None and entry.version.gate_digest in equal), None)
     if used is None:
         return
     end = history.end_of(used)
     how = "" if end is None else f", and {_replaced(end)}"
     raise GateRejectedError(
-        f"{judged_name(gate.model, gate.policy_digest)} was promoted by this decision before{how}; run "
+        f"{judged_name(gate.model, gate.policy_digest)} was promoted by this judgement before{how}; run "
         "`simic validate` for a judgement on other hosts"
     )
 

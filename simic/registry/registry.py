@@ -13,7 +13,7 @@ from simic.contracts.names import CANDIDATE, CHAMPION, KARN, MODEL_NAME, MODELS,
 from simic.contracts.results.gate import GateDecision, ValidationReport
 from simic.contracts.results.receipts import PolicyVersion
 from simic.ledgers import CANDIDATES_LEDGER, PROMOTIONS_LEDGER
-from simic.ledgers.policies import check_candidates, check_entry, is_candidate_trusted, read_history
+from simic.ledgers.policies import check_candidates, check_entry, gate_decisions, is_candidate_trusted, read_history
 from simic.ledgers.promotions import PromotionEntry
 from simic.registry.differences import Difference, journal_cut, registered_as
 from simic.registry.doctor import RegistryDoctor
@@ -184,7 +184,7 @@ class Registry:
         if target is None:
             raise ConfigError(f"policy {version.digest} is not registered; `simic promote` registers it")
         check_gate(gate, version.digest, records.history.champion)
-        check_unused(gate, records.history)
+        check_unused(gate, records.history, gate_decisions(self._home))
         if self._models.name == KARN:
             check_consulting(gate, read_history(self._home, self._keyring).champion)
         self._check_candidate(target.number)

@@ -124,8 +124,9 @@ def evidence_of(
     champion: str | None = None,
     seed: int = 0,
     how: str = "by hand",
+    ordinal: int = 1,
 ) -> CandidateRecord:
-    """Evidence of another ``how`` is that of another decision."""
+    """Evidence of another ``ordinal`` is that of another judgement; of another ``how``, that of another decision."""
     curves = home.runs / digest[:8] / "curves.jsonl"
     if not curves.exists():
         with JsonLinesSink(curves) as sink:
@@ -140,12 +141,12 @@ def evidence_of(
             episodes=100, passes=2.0, metrics={"commit_rate": 0.8}, curves_path=str(curves),
         ),
         validation=ValidationReport(
-            **receipt(), ordinal=1, policy_digest=digest, champion_digest=champion, snapshot_digest="d" * 64,
+            **receipt(), ordinal=ordinal, policy_digest=digest, champion_digest=champion, snapshot_digest="d" * 64,
             trials=trials(),
             differences={"wait": estimate(6.0), "blind": estimate(3.0)}, training_metrics={"commit_rate": 0.8},
             figures={"paired_differences": str(figure)},
         ),
-        gate=decision(digest, accepted=accepted, champion=champion, how=how),
+        gate=decision(digest, accepted=accepted, champion=champion, how=how, ordinal=ordinal),
         snapshot=SnapshotManifest(
             **receipt(), digest="d" * 64, path=str(home.snapshots / "d"), sql_digest="e" * 64, ledger_digest="f" * 64,
             files=[FileDigest(name="steps.parquet", sha256="1" * 64, size_bytes=1)], ledger_parts=[],
@@ -155,7 +156,9 @@ def evidence_of(
     )  # fmt: skip
 
 
-def decision(digest: str, *, accepted: bool = True, champion: str | None = None, how: str = "by hand") -> GateDecision:
+def decision(
+    digest: str, *, accepted: bool = True, champion: str | None = None, how: str = "by hand", ordinal: int = 1
+) -> GateDecision:
     """Rejections come a minute before acceptances."""
     verdict = Verdict.PASS if accepted else Verdict.FAIL
     criteria = [
@@ -165,8 +168,9 @@ def decision(digest: str, *, accepted: bool = True, champion: str | None = None,
         ),
         Criterion(name="episodes", value=160.0, bound=150.0, comparison=">=", verdict=Verdict.PASS, evidence=how),
     ]  # fmt: skip
+    place = judgement(ordinal=ordinal)
     times = receipt() if accepted else {**receipt(), "finished_at": NOW + timedelta(minutes=4)}
     return GateDecision(
-        **times, policy_digest=digest, champion_digest=champion, judgement=judgement(), accepted=accepted,
-        criteria=criteria, digest=decision_digest(digest, champion, "d" * 64, judgement(), criteria),
+        **times, policy_digest=digest, champion_digest=champion, judgement=place, accepted=accepted,
+        criteria=criteria, digest=decision_digest(digest, champion, "d" * 64, place, criteria),
     )  # fmt: skip

@@ -41,9 +41,9 @@ def live(root: str, path: str, digest: str, champion: str, rounds: int | None = 
     )
     done = 0
     while rounds is None or done < rounds:
-        # A decision promotes once, so each round has its own.
-        how = f"before entry {read_history(home).next_number}"
-        evidence = evidence_of(home, Path(path), digest, champion=champion, how=how)
+        # A judgement promotes once, so each round has its own.
+        ordinal = read_history(home).next_number
+        evidence = evidence_of(home, Path(path), digest, champion=champion, ordinal=ordinal)
         version = registry.record(evidence)
         registry.stage(version, evidence.validation, evidence.gate)
         registry.promote(version, evidence.validation, evidence.gate)

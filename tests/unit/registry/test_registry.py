@@ -356,7 +356,7 @@ def test_rollback_gives_the_title_back_and_keeps_the_reason(registry: Registry, 
     assert [line["digest"] for line in ledger(place, "policies.jsonl")] == [first.digest, second.digest, first.digest]
     with pytest.raises(ConfigError, match="no champion when version 1 was promoted"):
         registry.rollback("again")
-    with pytest.raises(GateRejectedError, match=r"by this decision before, and a rollback replaced it \(panics in"):
+    with pytest.raises(GateRejectedError, match=r"by this judgement before, and a rollback replaced it \(panics in"):
         crown(registry, evidence)
     assert registry.champion() == held
     history = read_history(place)
