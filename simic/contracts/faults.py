@@ -22,7 +22,7 @@ def describe_faults(
     """Return the first faults that pydantic found, or those of ``chosen``, each with its place, and how many there are.
 
     ``whole`` names the data, for a fault that lies in no field. All places begin with ``within``, if it is given.
-    Values are not quoted: they may be hostile or secret.
+    Values are not quoted: they may be hostile or secret. Names of fields are, on one line.
     """
     shown = [_describe(fault, whole, within) for fault in (chosen or error.errors(include_url=False))[:MOST]]
     count = error.error_count()
@@ -31,6 +31,13 @@ def describe_faults(
 
 def _describe(fault: ErrorDetails, whole: str, within: str) -> str:
     """Return one fault as ``<place>: <message>``; the check of a whole contract names the field in its message."""
-    place, message = ".".join(map(str, ((within,) if within else ()) + fault["loc"])), fault["msg"].removeprefix(_OWN)
+    place = ".".join(map(_printable, ((within,) if within else ()) + fault["loc"]))
+    message = fault["msg"].removeprefix(_OWN)
     is_named = message.startswith(f"{place}: ") if place else fault["type"] == "value_error"
     return (message if is_named else f"{place or whole}: {message}")[:LONGEST]
+
+
+def _printable(part: object) -> str:
+    """Return a part of a place, with line ends and control characters of an unknown name escaped."""
+    text = str(part)
+    return text if text.isprintable() else ascii(text)[1:-1]

@@ -40,3 +40,9 @@ def test_of_many_faults_the_first_are_told_and_none_is_long() -> None:
     assert told.endswith("; 5 faults in all")
     assert "secret" not in told
     assert len(told) < 4 * LONGEST
+
+
+def test_the_name_of_an_unknown_field_stays_on_its_line() -> None:
+    """It is data: it could begin a line of a log, or command a terminal."""
+    told = faults(Moment, {"at": "2026-01-05T00:00:00Z", "a\nERROR\x1b[2J": 1})
+    assert told == r"a\nERROR\x1b[2J: Extra inputs are not permitted"
