@@ -82,7 +82,7 @@ def validate(container: Container, karn: KarnReport) -> ValidationReport:
     if present is not None:
         champion = alone.consulting(str(container.karns.named("champion").path), present.digest)
     rival = None if present is None else present.digest
-    inputs = {**arithmetic(), "world": world_identity(config.world), "consulted_by": policy}
+    inputs = {**arithmetic(config.world.device), "world": world_identity(config.world), "consulted_by": policy}
     judgement = begin(container, config.world.set, karn, rival, inputs)
     hosts = reports.held_out_count(config.world, config.trial, config.gate.min_episodes)
     with container.progress.task("validate", (3 + (champion is not None)) * hosts) as advance:

@@ -399,7 +399,7 @@ def trial_inputs(container: Container) -> dict[str, Any]:
     config, plans = container.config, container.home.plans
     further = {name: further_config(config, name) for name in further_sets(config)}
     return {
-        **arithmetic(),
+        **arithmetic(config.world.device),
         **_inputs_of_set(config.world, comparison_specs(config, plans)[1]),
         "further": {
             name: _inputs_of_set(set_config.world, further_specs(set_config, plans)[1])

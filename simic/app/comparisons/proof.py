@@ -214,7 +214,7 @@ class _Proof:
             "code_version": container.provenance.code_version,
             "torch_version": str(torch.__version__),
             "config_digest": config_digest(setup.config),
-            "processor": processor(),
+            "processor": processor(setup.config.world.device),
             "seed": 0,
             "set": world.set,
             "world_digest": setup.world_digest,
