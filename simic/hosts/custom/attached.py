@@ -311,12 +311,8 @@ class AttachedHost:
 
     def _pass_layer(self, hook: LayerHook, _module: nn.Module, _arguments: Any, output: Any) -> Tensor | None:
         slot = hook.slot
-        self._passes.meet()
-        if self._is_paused or slot is None:
-            return None
-        if self.host.module.training:  # told in the first batch, and not when a seed first acts
-            check_output(hook, output, len(output))
-        if slot not in self.seeds:
+        self._passes.meet(hook, output)
+        if self._is_paused or slot is None or slot not in self.seeds:
             return None
         alpha = 1.0 if slot == self._alone else float(self._assignment.alpha[0, slot])
         if alpha == 0.0:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from simic.contracts.errors import ConfigError
+from simic.hosts.custom.forward import LayerHook, check_output
 from simic.hosts.custom.isolated import KeptPass
 from simic.hosts.custom.tasks import Task
 
@@ -30,6 +31,8 @@ class _Waiting:
     logits: Tensor | None = None
     """Without their graph, which may be large; None if the pass gave none."""
     has_ended: bool = False
+    fault: str | None = None
+    """Why no seed can act in the pass."""
 
 
 class OwnerPasses:
@@ -48,10 +51,15 @@ class OwnerPasses:
         ended = [waiting for waiting in self._waiting if waiting.has_ended]
         self._waiting = [*ended[1 - MOST_WAITING :], _Waiting(kept)]
 
-    def meet(self) -> None:
-        """Note that a layer with a slot has run."""
-        if self._waiting:
-            self._waiting[-1].met += 1
+    def meet(self, hook: LayerHook, output: Any) -> None:
+        """Note that a layer with a slot has run, in a pass of the owner or another one, and what it gave."""
+        if not self._waiting or (latest := self._waiting[-1]).has_ended:
+            return
+        latest.met += 1
+        try:
+            check_output(hook, output, len(output) if isinstance(output, Tensor) and output.dim() else 0)
+        except ConfigError as error:  # told if a loss of this pass is counted, and not when a seed first acts
+            latest.fault = str(error)
 
     def end(self, output: Any) -> None:
         """Note what the module gave."""
@@ -73,6 +81,8 @@ class OwnerPasses:
                 f"{self._who}: expected all {self._slots} layers with slots in each pass, found {found.met};"
                 " call torch.compiler.reset() on a compiled model; a layer that some passes skip cannot have a slot"
             )
+        if found.fault is not None:
+            raise ConfigError(found.fault)
         if (wanted := self._task.fault(logits, labels)) is not None:
             given = f"{tuple(logits.shape)} and {labels.dtype} {tuple(labels.shape)}"
             raise ConfigError(f"{self._who}: expected {wanted}, found {given}")
