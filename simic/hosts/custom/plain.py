@@ -172,10 +172,11 @@ def check_replaceable(network: nn.Module, layers: Sequence[str], inputs: Tensor,
             after = _evaluated(network, inputs)
             with preserve_state(network, training=True), forked_rng(inputs.device), torch.no_grad():
                 network(inputs.clone())
-        except (RuntimeError, ValueError, TypeError, AttributeError, IndexError) as error:
+        except (AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
             raise ConfigError(
                 f"{who}: a kept seed needs a torch.nn.Sequential in the place of {layer!r}, with which the model "
-                f"fails: {error}. Choose a submodule that gets one tensor and of which no attribute is read"
+                f"fails: {str(error) or type(error).__name__}. Choose a submodule that gets one tensor and of which no "
+                "attribute is read"
             ) from error
         finally:
             _replace(network, new, old)

@@ -218,6 +218,21 @@ def test_a_model_that_asks_for_the_type_of_a_layer_is_refused_at_once() -> None:
                     x = x.relu()
             return x
 
+    class Asserts(Asks):
+        def forward(self, x: Tensor) -> Tensor:
+            for layer in self.layers:
+                assert isinstance(layer, nn.Linear)
+                x = layer(x)
+            return x
+
+    class LooksUp(Asks):
+        def forward(self, x: Tensor) -> Tensor:
+            for layer in self.layers:
+                x = {nn.Linear: torch.tanh}[type(layer)](layer(x))
+            return x
+
     torch.manual_seed(0)
-    with pytest.raises(simic.ConfigError, match=r"in the place of 'layers.1', with which the model gives other"):
-        grow(Asks(), slots=["layers.1"])
+    for model, found in ((Asks(), "gives other"), (Asserts(), "fails: [Aa]ssert"), (LooksUp(), "fails: <class .*Seq")):
+        with pytest.raises(simic.ConfigError, match=rf"in the place of 'layers.1', with which the model {found}"):
+            grow(model, slots=["layers.1"])
+        assert isinstance(model.layers[1], nn.Linear)
