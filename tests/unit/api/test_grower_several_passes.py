@@ -203,6 +203,19 @@ def test_a_parametrized_head_is_found_as_head() -> None:
     assert grower._layers[-1] == "head"
 
 
+def test_a_model_with_a_generator_of_its_own_is_not_taken_for_one_that_asks_for_types() -> None:
+    """Its outputs differ from pass to pass, and what it draws is not among what a Grower puts back."""
+
+    class Noisy(Net):
+        chance = torch.Generator().manual_seed(0)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return super().forward(x) + torch.randn((), generator=self.chance)
+
+    grower, optimizer = grow(Noisy())
+    train(grower, optimizer, 1)
+
+
 def test_a_model_that_asks_for_the_type_of_a_layer_is_refused_at_once() -> None:
     """With a kept seed the layer is a sequence, and the model would leave out its activation."""
 
