@@ -180,7 +180,8 @@ def _losses_of(
     model: nn.Module, samples: Samples, logits: Callable[[Any], Tensor]
 ) -> tuple[_Compared, _Compared] | None:
     """Return the model's own loss and the default one of samples, or None if the model has no own one."""
-    if "labels" not in inspect.signature(model.forward).parameters:
+    taken = inspect.signature(model.forward).parameters.values()
+    if not any(one.name == "labels" or one.kind is one.VAR_KEYWORD for one in taken):  # a wrapper passes labels on
         return None
     inputs, labels = samples
     exact, plain = without_autocast(inputs.device), with_plain_forward(model)

@@ -300,3 +300,16 @@ def test_an_error_in_the_comparison_of_losses_leaves_no_grower(tmp_path: Path, m
     assert not any(part._forward_hooks for part in trainer.model.modules())
     monkeypatch.undo()
     attach(trainer)
+
+
+def test_the_loss_of_a_wrapped_model_is_compared_too(tmp_path: Path) -> None:
+    """As in a model of PEFT without a task, which takes any arguments."""
+    trainer, labels = make_trainer(tmp_path), (VALIDATION[0][:24, 0, 0, :3] > 0).float()
+    model = trainer.model
+    model.config.problem_type = "multi_label_classification"
+    plain = model.forward
+    model.forward = lambda *given, **named: plain(*given, **named)
+    settings = {"slots": SLOTS[:1], "validation": (VALIDATION[0][:24], labels), "policy": "wait"}
+    with pytest.raises(simic.ConfigError, match="for the loss of the model"):
+        GrowerCallback.attach(trainer, **settings)
+    GrowerCallback.attach(trainer, **settings, loss=nn.BCEWithLogitsLoss())
