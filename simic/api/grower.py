@@ -366,9 +366,6 @@ class Grower:
         # Read as a whole first, so that a state that cannot be read changes nothing.
         saved = read_state(state, self._layers, self._made_for, self._pending, ensemble.world.horizon, host)
         assignment = ensemble.restore_state(saved.ensemble)
-        # Of an epoch whose end failed. It is forgotten here, because a change of the ensemble outdates all plan books.
-        if ensemble._judged is not None:  # noqa: SLF001
-            ensemble._judged = None  # noqa: SLF001
         _clear(host)
         for slot, seed in saved.seeds.items():
             host.place(slot, seed)

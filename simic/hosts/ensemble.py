@@ -277,6 +277,8 @@ class Ensemble:
     def restore_state(self, state: Mapping[str, Any]) -> SeedAssignment:
         """Restore what ``state`` returned, for hosts that hold the same seeds; return the seeds that take part.
 
+        An epoch whose end failed is forgotten.
+
         Raises:
             ContractError: if a column is missing or another one; nothing is changed then.
         """
@@ -293,7 +295,7 @@ class Ensemble:
             raise ContractError(f"state: expected {len(self)} values of the epoch that has begun as {absent}")
         for name, column in columns.items():
             column[...] = state[name]
-        live = ~self._finished
+        live, self._judged = ~self._finished, None
         pending = {name: state[f"pending.{name}"] for name in names}
         self._pending = _Pending(live=live, snapshot=self._hosts.snapshot(), **pending)
         return self._roles(live, SeedStage.TRAINING)
