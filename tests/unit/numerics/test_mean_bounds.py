@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from simic.numerics.mean_bounds import lower_bound
+from simic.numerics.mean_bounds import LEAST_STRATUM, lower_bound
 
 SKEWED = np.array([1.0, 2.0, 2.5, 3.0, -9.0, 2.0])
 
@@ -24,8 +24,8 @@ def test_without_strata_and_skew_it_is_students_bound(alpha: float) -> None:
 
 def test_within_strata_only_the_spread_inside_them_counts() -> None:
     """Welch's two-sample interval is that of the sum of two strata's means, here of equal size."""
-    left, right = np.array([1.0, 2.0, 3.0]), np.array([100.0, 106.0, 112.0])
-    found = lower_bound([*left, *right], 0.05, ["a"] * 3 + ["b"] * 3)
+    left, right = np.arange(LEAST_STRATUM, dtype=float), 100.0 + 6.0 * np.arange(LEAST_STRATUM)
+    found = lower_bound([*left, *right], 0.05, ["a"] * LEAST_STRATUM + ["b"] * LEAST_STRATUM)
     welch = stats.ttest_ind(left, -right, equal_var=False)
     assert found.lower == pytest.approx(welch.confidence_interval(0.90).low / 2.0)
 
@@ -53,12 +53,23 @@ def test_equal_entries_have_their_mean_as_bound() -> None:
     assert found.detectable.tolist() == [0.0, 0.0]
 
 
-def test_a_stratum_of_one_pair_leaves_no_strata() -> None:
-    assert lower_bound(SKEWED, 0.01, ["a", "b", "b", "b", "b", "b"]) == lower_bound(SKEWED, 0.01)
+@pytest.mark.parametrize("small", [1, LEAST_STRATUM - 1])
+def test_a_small_stratum_leaves_no_strata(small: int) -> None:
+    values = np.random.default_rng(0).normal(size=small + LEAST_STRATUM)
+    assert lower_bound(values, 0.01, ["a"] * small + ["b"] * LEAST_STRATUM) == lower_bound(values, 0.01)
+
+
+@pytest.mark.parametrize("size", [2, 4, 6, LEAST_STRATUM])
+def test_strata_of_few_pairs_and_unequal_spread_keep_the_level(size: int) -> None:
+    """With the spread within ten such strata alone, 2 pairs each exceed this level 16 times as often."""
+    spreads, alpha, samples = np.array([30.0, *[1.0] * 9]), 1e-3, 60_000
+    values = np.random.default_rng(1).normal(size=(samples, 10, size)) * spreads[:, None]
+    found = lower_bound(values.reshape(samples, -1), np.full(samples, alpha), np.repeat(np.arange(10), size))
+    assert (found.lower > 0.0).mean() <= 1.2 * alpha
 
 
 @given(
-    st.lists(st.floats(-100.0, 100.0), min_size=4, max_size=30), st.floats(1e-9, 0.4), st.floats(-50.0, 50.0),
+    st.lists(st.floats(-100.0, 100.0), min_size=4, max_size=40), st.floats(1e-9, 0.4), st.floats(-50.0, 50.0),
     st.floats(0.1, 10.0),
 )  # fmt: skip
 def test_laws(values: list[float], alpha: float, shift: float, scale: float) -> None:
