@@ -106,6 +106,7 @@ class AttachedHost:
         self._probe_batch: Batch | None = None
         self._step = OwnerStep(lambda: self.host.trained.values())
         self._handles: list[Any] = []
+        self._watched: set[nn.Parameter] = set()
         try:
             self._attach()
         except BaseException:
@@ -280,17 +281,24 @@ class AttachedHost:
         for hook in self._slot_hooks():
             layer = module.get_submodule(hook.name)
             handles.append(layer.register_forward_hook(partial(self._pass_layer, hook)))
+        self._watch_layers()
+
+    def _watch_layers(self) -> None:
+        """Watch the gradients of layers; their owner may have unfrozen or replaced some since."""
         for hook in self.host.layout.hooks:
-            for name, parameter in module.get_submodule(hook.name).named_parameters(prefix=hook.name):
-                if parameter.requires_grad:
+            for name, parameter in self.host.module.get_submodule(hook.name).named_parameters(prefix=hook.name):
+                if parameter.requires_grad and parameter not in self._watched:
+                    self._watched.add(parameter)
                     keep = partial(self._keep_layer_norm, name)
-                    handles.append(parameter.register_post_accumulate_grad_hook(keep))  # type: ignore[no-untyped-call]
+                    handle = parameter.register_post_accumulate_grad_hook(keep)  # type: ignore[no-untyped-call]
+                    self._handles.append(handle)
 
     def _see_pass(self, module: nn.Module, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
         if not self._is_training_pass(module):
             return
         if self._snapshot.tensors is None:
             self._snapshot.take(self.host.module, self._optimiser)
+            self._watch_layers()
         alone = any(self.seeds[slot].learns for slot in self._incubating())
         self._first = self._seen
         if alone:  # Copies, because the module may work in place on its inputs, and its owner reuse them.

@@ -52,6 +52,25 @@ def test_a_fused_step_that_a_scaler_skips_is_no_step(steer: Callable[[Any], None
     assert ends[1][1].gradient_norm == (pytest.approx(ends[0][1].gradient_norm, rel=1e-4) if stage != "none" else None)
 
 
+@pytest.mark.parametrize("is_replaced", [False, True])
+def test_a_layer_is_measured_that_its_owner_unfreezes_or_replaces_later(is_replaced: bool) -> None:
+    """As in fine-tuning, where layers are unfrozen one after another."""
+    torch.manual_seed(0)
+    model = Net()
+    model.head.requires_grad_(is_replaced)
+    grower, optimizer = grow(model)
+    train(grower, optimizer, 1)
+    body, head = layer_norms(grower)
+    assert body and bool(head) is is_replaced
+    model.head.requires_grad_(True)
+    if is_replaced:
+        model.head.weight = torch.nn.Parameter(torch.randn_like(model.head.weight))
+        optimizer.param_groups[0]["params"] = list(model.parameters())
+        model.head.bias.requires_grad_(False)  # it was watched from the beginning
+    train(grower, optimizer, 1)
+    assert all(layer_norms(grower))
+
+
 def test_a_gradient_that_is_not_finite_is_left_out_of_the_norms(steer: Callable[[Any], None]) -> None:
     """The owner clears the gradients of a loss that overflows, and steps all the same."""
     ends = []
