@@ -41,6 +41,10 @@ class OwnerStep:
         self._watched = 0
         self._backward = -1
         """The number that autograd gave the latest backward pass."""
+        self._latest: Tensor | None = None
+        """The parameter that a dense gradient reached last, of those of which the norm is kept."""
+        self._version = 0
+        """Number of writes to its gradient until then."""
         self.accumulated = 0
         """Gradients that reached parameters since the latest step; ``torch.autograd.grad`` gives none to them."""
 
@@ -76,16 +80,27 @@ class OwnerStep:
         number = torch._C._current_graph_task_id()  # noqa: SLF001
         if number != self._backward:
             self._backward = number
-            if self.accumulated and all(parameter.grad is None for parameter in self._trained()):
+            if self.accumulated and self._are_cleared():
                 self.forget()  # the owner cleared the gradients of batches without a step
             # A pass that gave parameters nothing, as for a penalty on gradients, has no share in their gradients.
             self._scales = {key: scale for key, scale in self._scales.items() if scale.accumulated < self.accumulated}
+
+    def _are_cleared(self) -> bool:
+        """Return whether gradients that had reached parameters are gone: none is there, or the latest one is 0 now."""
+        if self._latest is not None and self._latest.grad is not None:
+            # A gradient that nobody has written to since needs no answer from a device.
+            return _writes(self._latest.grad) != self._version and not bool(self._latest.grad.any())
+        return all(parameter.grad is None for parameter in self._trained())
 
     def keep_norm(self, name: str, parameter: Tensor) -> None:
         """Count and keep the norm of a parameter's gradient."""
         self.accumulated += 1
         if parameter.grad is not None:
-            gradient = parameter.grad.coalesce().values() if parameter.grad.is_sparse else parameter.grad
+            if parameter.grad.is_sparse:
+                gradient = parameter.grad.coalesce().values()
+            else:
+                gradient = parameter.grad
+                self._latest, self._version = parameter, _writes(gradient)
             self._norms[name] = torch.linalg.vector_norm(gradient)
 
     def set_norm(self, name: str, norm: Tensor) -> None:
@@ -107,4 +122,10 @@ class OwnerStep:
         self.batches.clear()
         self._norms.clear()
         self._scales.clear()
+        self._latest = None
         self.accumulated = 0
+
+
+def _writes(tensor: Tensor) -> int:
+    """Return how often autograd has seen a tensor written to in place."""
+    return tensor._version  # noqa: SLF001

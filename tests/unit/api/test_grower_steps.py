@@ -121,7 +121,10 @@ def test_a_seed_that_its_owner_freezes_has_no_gradient(steer: Callable[[Any], No
     assert f"{SEED_PREFIX}0" in before
 
 
-def test_a_batch_whose_step_a_scaler_skipped_is_forgotten_wherever_its_gradients_are_cleared() -> None:
+@pytest.mark.parametrize("set_to_none", [True, False])
+def test_a_batch_whose_step_a_scaler_skipped_is_forgotten_wherever_its_gradients_are_cleared(
+    set_to_none: bool,
+) -> None:
     """An owner may clear them between the pass and its backward pass."""
 
     def norms(*, clears_late: bool, skips: bool) -> list[float | None]:
@@ -130,10 +133,10 @@ def test_a_batch_whose_step_a_scaler_skipped_is_forgotten_wherever_its_gradients
         grower.model.train()
         for does_step in (False, True) if skips else (True,):
             if not clears_late:
-                optimizer.zero_grad()
+                optimizer.zero_grad(set_to_none)
             loss = grower.loss(grower.model(INPUTS), LABELS)
             if clears_late:
-                optimizer.zero_grad()
+                optimizer.zero_grad(set_to_none)
             loss.backward()
             if does_step:
                 optimizer.step()
