@@ -131,7 +131,7 @@ def _submitted(pool: ProcessPoolExecutor, function: Callable[[J], R], jobs: Sequ
         TransientError: if the server that forks them dies meanwhile.
     """
     try:
-        with _starting():
+        with _uninterrupted(), _starting():
             return [pool.submit(function, job) for job in jobs]
     except (EOFError, ConnectionError) as error:
         raise TransientError("the process that starts workers died (killed, or out of memory); try again") from error
@@ -155,6 +155,31 @@ def _begin(lifeline: Connection, environment: Mapping[str, str]) -> None:
         os._exit(1)
 
     threading.Thread(target=follow, name="lifeline", daemon=True).start()
+
+
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Let Ctrl-C wait until workers have started, for seconds at most; they and their server never get it.
+
+    It reaches all processes of a terminal. The server ignores it only when it has loaded its modules, and a worker
+    fails that begins while this process ends.
+    """
+    is_main, waits = threading.current_thread() is threading.main_thread(), False
+
+    def note(*_: object) -> None:
+        nonlocal waits
+        waits = True
+
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # what starts here inherits it
+    handler = signal.signal(signal.SIGINT, note) if is_main else None  # another thread may get the signal
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+        if is_main:
+            signal.signal(signal.SIGINT, signal.SIG_DFL if handler is None else handler)
+        if waits:
+            signal.raise_signal(signal.SIGINT)
 
 
 @contextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import platform
+import signal
 import subprocess
 import sys
 import time
@@ -207,3 +208,38 @@ def test_workers_below_one_are_refused(jobs: ModuleType) -> None:
 def test_by_default_there_is_one_worker_per_usable_core() -> None:
     assert worker_count(None) == len(os.sched_getaffinity(0))
     assert worker_count(3) == 3
+
+
+SLOW = """
+import multiprocessing.process, sys, time
+if multiprocessing.process.parent_process() is None and sys.argv[0] == "-c":
+    print("loading", flush=True)
+    time.sleep(1.5)
+def job(number):
+    return number
+"""
+MAIN = """
+import sys
+from slow_jobs import job
+from simic.runtime.process_pool import run_jobs
+if __name__ == "__main__":
+    try:
+        run_jobs(job, [1, 2, 3, 4], 2)
+    except KeyboardInterrupt:
+        sys.exit(130)
+"""
+
+
+@linux
+def test_ctrl_c_while_workers_start_is_told_by_nobody_but_the_command(tmp_path: Path) -> None:
+    """A terminal sends it to all processes, also to the one that loads what workers need."""
+    (tmp_path / "slow_jobs.py").write_text(SLOW, "utf-8")
+    (tmp_path / "main.py").write_text(MAIN, "utf-8")
+    with subprocess.Popen(
+        [sys.executable, "main.py"], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *filter(None, sys.path)])}, process_group=0,
+    ) as command:  # fmt: skip
+        assert command.stdout is not None and command.stdout.readline() == "loading\n"
+        os.killpg(command.pid, signal.SIGINT)
+        _, told = command.communicate(timeout=60)
+    assert (command.returncode, told) == (130, "")
