@@ -100,8 +100,8 @@ def curate(
         lake = open_lake(home)
         if not lake.parts:
             raise ContractError(
-                "the lake holds no reports: expected at least one, found 0; run `simic collect` and `simic ingest` "
-                "first. What an ingest refused is in the view quarantine: "
+                "the lake holds no reports: expected at least one, found 0; run `simic ingest` if reports wait on the "
+                "bus, else deliver some or run `simic collect` first. What was refused is in the view quarantine: "
                 'simic sql "SELECT reason, message FROM quarantine"'
             )
         tmp, built = home.tmp / _TMP, home.unfinished_snapshots / "snapshot"

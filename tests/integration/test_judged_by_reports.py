@@ -179,7 +179,7 @@ def test_each_set_is_judged_by_controllers_with_enough_hosts(lab: Lab) -> None:
     container.save_receipt(both)
     code, output = lab.call("validate")
     assert code == 2, output
-    assert "no held-out episodes on graphnet" in output
+    assert "too few held-out episodes on graphnet" in output
 
 
 def test_what_judges_is_not_shown_before_and_a_set_that_was_grown_here_is_not_judged_so(lab: Lab) -> None:

@@ -147,7 +147,7 @@ def validate_by_reports(container: Container, training: TrainingReport, champion
     if missing := sorted(set(training.sets) - {head.set for head in held_out.used}):
         reasons = ", ".join(f"{count} {reason}" for reason, count in held_out.left_out.items()) or "no other episodes"
         raise ConfigError(
-            f"snapshot {manifest.digest[:12]} has no held-out episodes on {', '.join(missing)} to judge policy "
+            f"snapshot {manifest.digest[:12]} has too few held-out episodes on {', '.join(missing)} to judge policy "
             f"{training.digest[:12]} by; expected {LEAST_HOSTS} hosts of one controller on each set, found {reasons}. "
             f"One network in ten is held out; land reports of at least {10 * container.config.gate.min_episodes} "
             "networks under one controller, then run `simic curate`"

@@ -80,7 +80,8 @@ def _by_number(versions: Mapping[str, int], number: int, name: str) -> NamedPoli
         if version == number:
             return NamedPolicy(digest, None, _reference(number))
     known = _listed(f"{MODEL_NAME}/{version}" for version in sorted(versions.values()))
-    raise ConfigError(f"{name}: there is no version {number} of {MODEL_NAME}; {_known(known)}")
+    found = f"policies: {known}" if known else "this home has registered none yet; name a policy by its digest"
+    raise ConfigError(f"{name}: there is no version {number} of {MODEL_NAME}; {found}")
 
 
 def _reference(number: int | None) -> str | None:
