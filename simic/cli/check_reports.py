@@ -237,6 +237,7 @@ def _counts(check: ReportCheck) -> dict[str, Any]:
         "reasons": dict(sorted(check.reasons.items())),
         "complete_episodes": check.complete,
         "incomplete_episodes": check.incomplete,
+        "without_end": [{"run_id": run_id, "last_step": step} for run_id, step in check.without_end],
         "forgotten": check.forgotten,
     }
 
@@ -258,6 +259,9 @@ def _notes(check: ReportCheck, used: Set[int], misnamed: Sequence[str], curate: 
     malformed = check.reasons["malformed_json"]
     if malformed > 1 and 2 * malformed > check.refused and not check.accepted:  # one alone has this remedy already
         notes.append("no line is a report: write each report on a line of its own, as `jq -c .` does")
+    if check.without_end:
+        ends = [f"{run_id}{'' if step is None else f' after step {step}'}" for run_id, step in check.without_end]
+        notes.append(f"no end came of episode {', '.join(ends)}{', ...' if check.incomplete > len(ends) else ''}")
     if check.incomplete:
         notes.append(
             "curation leaves out an incomplete episode as a whole; if its other reports are in other files, check all "

@@ -31,6 +31,8 @@ ORDER = "order"
 """Reason of a report that ingestion lands and that does not continue its episode, which curation leaves out."""
 MOST_IDS = 200_000
 """Report ids that are remembered, the newest; about 200 bytes each."""
+MOST_NAMED = 5
+"""Episodes without an end that are named."""
 MOST_HORIZONS = 100
 """Different horizons that are counted."""
 _VALUE_LIMIT = 80
@@ -132,6 +134,11 @@ class ReportCheck:
     def incomplete(self) -> int:
         """Return the number of all other episodes of which a report came."""
         return self._order.incomplete
+
+    @property
+    def without_end(self) -> list[tuple[str, int | None]]:
+        """Return run id and last step of the first ``MOST_NAMED`` episodes whose end did not come."""
+        return self._order.without_end(MOST_NAMED)
 
     @property
     def forgotten(self) -> dict[str, int]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from collections import OrderedDict
 from hashlib import blake2b
+from itertools import islice
 from typing import NamedTuple
 
 import msgspec
@@ -139,6 +140,11 @@ class EpisodeOrder:
     def incomplete(self) -> int:
         """Return the number of episodes that lack a beginning, an end or a report between, or had a fault."""
         return self._incomplete + len(self._open)
+
+    def without_end(self, most: int) -> list[tuple[str, int | None]]:
+        """Return run id and last step of up to ``most`` open episodes; None after a report that cannot be read."""
+        first = islice(self._open.items(), most)
+        return [(run.hex(), None if position is None else position.step - 1) for run, position in first]
 
     def next_step(self, run_id: str) -> int | None:
         """Return the step that the episode continues with, 0 for an unknown one; None after its end."""

@@ -74,6 +74,15 @@ def test_a_bad_line_is_explained_and_ends_with_1(tmp_path: Path, call: Simic) ->
     assert (summary["complete_episodes"], summary["incomplete_episodes"]) == (0, 1)
 
 
+def test_an_episode_without_its_end_is_named(tmp_path: Path, call: Simic) -> None:
+    rows = good()
+    path, run_id = str(write_jsonl(tmp_path / "a.jsonl", rows[:-2])), json.loads(rows[0])["run_id"]
+    done = call(path)
+    assert (done.code, done.out.splitlines()[2]) == (0, f"no end came of episode {run_id} after step 17")
+    (summary,) = (json.loads(line) for line in call(path, "--json").out.splitlines())
+    assert summary["without_end"] == [{"run_id": run_id, "last_step": 17}]
+
+
 def test_of_several_faults_the_first_shows_what_was_found(tmp_path: Path, call: Simic) -> None:
     rows = good()
     rows[4] = rows[4].replace(b'"epoch":4', b'"epoch":-4', 1).replace(b'"step":4', b'"step":-5', 1)
