@@ -22,6 +22,7 @@ from simic.contracts.errors import ConfigError, ContractError
 from simic.contracts.field_report import FieldReport
 from simic.contracts.names import FIELD_REPORTS
 from simic.contracts.settings.run import IngestConfig
+from simic.ingestion.check import fault_of
 from simic.ingestion.episode_order import MOST_ENDED, MOST_OPEN, EpisodeOrder, read_link
 from simic.ingestion.validate import Refused, Validator
 from simic.runtime.clock import utc_now
@@ -98,9 +99,10 @@ class FieldReportWriter:
             raise ContractError(f"report: expected at most {self._most_bytes} bytes as JSON, found {len(data)}")
         now = utc_now()
         self._validator.begin(now, now)
-        result = self._validator.validate_with_contract(Line(1, data, None))
+        line = Line(1, data, None)
+        result = self._validator.validate_with_contract(line)
         if isinstance(result, Refused):
-            raise ContractError(f"{result.reason.value}: {result.message}")
+            raise ContractError(fault_of(line, result).sentence)
         link = read_link(result.data)
         if (fault := self._order.check(link)) is not None:
             raise ContractError(f"run {link.run_id}: {fault}")

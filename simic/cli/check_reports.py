@@ -224,9 +224,7 @@ def _words(fault: Fault) -> str:
         place += f", episode {fault.run_id}"
     if fault.step is not None:
         place += f", step {fault.step}"
-    first, semicolon, rest = fault.message.partition("; ")  # what was found is of the first of several faults
-    found = "" if fault.found is None else f", found {fault.found}"
-    return f"{place}: {fault.reason}: {first}{found}{semicolon}{rest}; {fault.remedy}"
+    return f"{place}: {fault.sentence}"
 
 
 def _counts(check: ReportCheck) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from simic.lake.quarantine import Reason
 from simic.runtime.clock import Clock
 from simic.runtime.nearest_name import FIELD_LIKENESS, suggestion
 
-__all__ = ["ORDER", "Fault", "ReportCheck"]
+__all__ = ["ORDER", "Fault", "ReportCheck", "fault_of"]
 
 ORDER = "order"
 """Reason of a report that ingestion lands and that does not continue its episode, which curation leaves out."""
@@ -83,6 +83,13 @@ class Fault(NamedTuple):
     found: str | None
     """The value of the field, if the message does not say it."""
     remedy: str
+
+    @property
+    def sentence(self) -> str:
+        """Return reason, field, rule, what was found, and what to do."""
+        first, semicolon, rest = self.message.partition("; ")  # what was found is of the first of several faults
+        found = "" if self.found is None else f", found {self.found}"
+        return f"{self.reason}: {first}{found}{semicolon}{rest}; {self.remedy}"
 
 
 class _Place(NamedTuple):
@@ -242,28 +249,32 @@ class ReportCheck:
         return None
 
     def _refusal(self, line: Line, refused: Refused) -> Iterator[Fault]:
-        report = _parsed(line, refused.reason)
-        run_id, step = report.get("run_id"), report.get("step")
-        run_id = run_id if isinstance(run_id, str) and _ID.fullmatch(run_id) else None
-        reason = refused.reason.value
-        yield Fault(
-            self._file,
-            line.number,
-            run_id,
-            step if type(step) is int else None,
-            reason,
-            refused.message,
-            _shown(report, refused.place) if refused.place else None,
-            _remedy(report, refused),
-        )
-        if run_id is not None:
-            yield from self._lost(run_id)
+        fault = fault_of(line, refused, self._file)
+        yield fault
+        if fault.run_id is not None:
+            yield from self._lost(fault.run_id)
 
     @staticmethod
     def _explained(place: _Place, link: Link, reason: str, message: str) -> Fault:
         is_step = reason == ORDER and message.startswith("step: ")
         remedy = _STEP_REMEDY if is_step else _REMEDIES[reason]
         return Fault(*place, link.run_id, link.step, reason, message, None, remedy)
+
+
+def fault_of(line: Line, refused: Refused, file: str | None = None) -> Fault:
+    """Return why a line is refused, with what was found and what to do."""
+    report = _parsed(line, refused.reason)
+    run_id, step = report.get("run_id"), report.get("step")
+    return Fault(
+        file,
+        line.number,
+        run_id if isinstance(run_id, str) and _ID.fullmatch(run_id) else None,
+        step if type(step) is int else None,
+        refused.reason.value,
+        refused.message,
+        _shown(report, refused.place) if refused.place else None,
+        _remedy(report, refused),
+    )
 
 
 def _parsed(line: Line, reason: Reason) -> Mapping[str, Any]:

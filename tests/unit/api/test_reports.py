@@ -101,7 +101,11 @@ Change = Callable[[dict[str, Any]], object]
     [
         (lambda row: row.pop("host"), "contract: host: Field required"),
         (lambda row: row.update(notes="x"), "unknown_field: notes: Extra inputs"),
-        (lambda row: row.update(run_id="7"), "contract: run_id: String should match"),
+        (lambda row: row.update(run_id="7"), 'contract: run_id: String should match .*, found "7"; correct'),
+        (
+            lambda row: row.update(step=-1),
+            "contract: step: Input should be greater than or equal to 0, found -1; correct",
+        ),
         (lambda row: row["state"].update(epoch=True), r"contract: state\.epoch: .*integer"),
         (lambda row: row["available"].update(slot=[[True] * 9] * 6), "available.slot: expected 3 slots"),
         (
