@@ -169,6 +169,8 @@ def compare_trainings(
         IntegrityError: if it holds a line that is no object. A training that a kill cut off at the end is ignored.
         TransientError: if it cannot be written, or another comparison uses it.
     """
+    if not callable(train):
+        raise ConfigError(f"train: expected a function of arm and seed, found {train!r:.100}")
     names, numbers = _checked(arms, seeds, confidence)
     shown = RichProgress() if progress else NoProgress()
     with _results(results) as ledger, shown.task("trainings", len(names) * len(numbers)) as advance:
@@ -189,6 +191,9 @@ def compare_trainings(
 
 
 def _checked(arms: Sequence[str], seeds: Iterable[int], confidence: float) -> tuple[list[str], list[int]]:
+    for name, given in (("arms", arms), ("seeds", seeds)):
+        if not isinstance(given, Iterable):
+            raise ConfigError(f"{name}: expected two or more, as a list, found {given!r:.100}")
     names, numbers = list(arms), list(seeds)
     if isinstance(arms, str) or len(names) < 2 or len(set(names)) < len(names):
         raise ConfigError(f"arms: expected two or more different names, found {arms!r}")

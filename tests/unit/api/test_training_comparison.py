@@ -124,7 +124,9 @@ def test_a_results_file_of_something_else_is_refused(tmp_path: Path, line: Any, 
         (["plain"], {}, "arms: expected two or more different names"),
         (["plain", "plain"], {}, "arms: expected two or more different names"),
         ("plain", {}, "arms: expected two or more different names"),
+        (None, {}, "arms: expected two or more, as a list, found None"),
         (["plain", ""], {}, "names of 1 to 64 characters"),
+        (["plain", "better"], {"seeds": 6}, "seeds: expected two or more, as a list, found 6"),
         (["plain", "better"], {"seeds": [1]}, "seeds: expected two or more"),
         (["plain", "better"], {"seeds": [1, 1.5]}, "seeds: expected two or more"),
         (["plain", "better"], {"seeds": range(60_000)}, "at most 100,000 trainings"),
@@ -134,6 +136,11 @@ def test_a_results_file_of_something_else_is_refused(tmp_path: Path, line: Any, 
 def test_what_cannot_be_compared_is_refused(arms: Any, options: dict[str, Any], message: str) -> None:
     with pytest.raises(simic.ConfigError, match=message):
         compare(arms, **options)
+
+
+def test_what_trains_nothing_is_refused() -> None:
+    with pytest.raises(simic.ConfigError, match="train: expected a function of arm and seed, found 'plain'"):
+        simic.compare_trainings("plain", ["plain", "better"])
 
 
 @pytest.mark.parametrize("score", [float("nan"), float("inf"), None, "much", (1.0, -3), (1.0, 2, 3)])
