@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -58,7 +59,10 @@ class Titled:
 
 
 class RichProgress:
-    """Live bars on a terminal; elsewhere plain lines at the start, at intervals and at the end."""
+    """Live bars on a terminal; elsewhere plain lines at the start, at intervals and at the end.
+
+    A thread says the lines of work whose units take longer than the interval.
+    """
 
     def __init__(self, console: Console | None = None) -> None:
         self._console = Console(file=sys.stderr) if console is None else console
@@ -104,20 +108,34 @@ class RichProgress:
     def _lines(self, name: str, total: int) -> Iterator[Advance]:
         started = time.monotonic()
         done, said, beside = 0, started, ""
+        lock, is_over = threading.Lock(), threading.Event()
 
         def say(note: str) -> None:
             self._console.print(f"{name}: {note}", highlight=False, markup=False, soft_wrap=True)
 
+        def say_if_due() -> None:
+            nonlocal said
+            with lock:
+                if time.monotonic() - said >= LINE_EVERY_S:
+                    said = time.monotonic()
+                    say(f"{done}/{total}, {said - started:.0f} s{beside and f', {beside}'}")
+
         def advance(count: int, /, note: str | None = None) -> None:
-            nonlocal done, said, beside
+            nonlocal done, beside
             done += count
             beside = beside if note is None else note
-            if time.monotonic() - said >= LINE_EVERY_S:
-                said = time.monotonic()
-                say(f"{done}/{total}, {said - started:.0f} s{beside and f', {beside}'}")
+            say_if_due()
+
+        def follow() -> None:
+            while not is_over.wait(max(1.0, LINE_EVERY_S / 2)):
+                say_if_due()
 
         say(f"0/{total}")
+        thread = threading.Thread(target=follow, name="progress", daemon=True)
+        thread.start()
         try:
             yield advance
         finally:
+            is_over.set()
+            thread.join()
             say(f"{done}/{total} in {time.monotonic() - started:.1f} s")

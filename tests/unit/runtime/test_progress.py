@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import time
 
 import pytest
 from rich.console import Console
@@ -32,6 +33,14 @@ def test_slow_work_says_so_in_between(monkeypatch: pytest.MonkeyPatch) -> None:
         advance(1)
         advance(2)
     assert lines(file.getvalue()) == ["collect: 0/4", "collect: 1/4, 0 s", "collect: 3/4, 0 s", "collect: 3/4"]
+
+
+def test_a_unit_that_takes_long_is_followed_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "LINE_EVERY_S", 0.5)
+    out = io.StringIO()
+    with RichProgress(Console(file=out, width=80)).task("validate", 5):
+        time.sleep(1.3)
+    assert out.getvalue().splitlines()[:2] == ["validate: 0/5", "validate: 0/5, 1 s"]
 
 
 def test_work_that_fails_still_says_how_far_it_came() -> None:
