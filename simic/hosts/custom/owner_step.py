@@ -42,7 +42,7 @@ class OwnerStep:
         self._backward = -1
         """The number that autograd gave the latest backward pass."""
         self._latest: Tensor | None = None
-        """The parameter that a dense gradient reached last, of those of which the norm is kept."""
+        """The parameter that a gradient reached last, of those of which the norm is kept."""
         self._version = 0
         """Number of writes to its gradient until then."""
         self.accumulated = 0
@@ -86,22 +86,19 @@ class OwnerStep:
             self._scales = {key: scale for key, scale in self._scales.items() if scale.accumulated < self.accumulated}
 
     def _are_cleared(self) -> bool:
-        """Return whether gradients that had reached parameters are gone: none is there, or the latest one is 0 now."""
-        if self._latest is not None and self._latest.grad is not None:
-            # A gradient that nobody has written to since needs no answer from a device.
-            return _writes(self._latest.grad) != self._version and not bool(self._latest.grad.any())
-        return all(parameter.grad is None for parameter in self._trained())
+        """Return whether all gradients that had reached parameters are gone or set to 0."""
+        latest = None if self._latest is None else self._latest.grad
+        if latest is not None and _writes(latest) == self._version:
+            return False  # nobody has written to it since, so no device has to answer
+        gradients = (parameter.grad for parameter in self._trained() if parameter.grad is not None)
+        return not any(bool(_entries(gradient).any()) for gradient in gradients)
 
     def keep_norm(self, name: str, parameter: Tensor) -> None:
         """Count and keep the norm of a parameter's gradient."""
         self.accumulated += 1
         if parameter.grad is not None:
-            if parameter.grad.is_sparse:
-                gradient = parameter.grad.coalesce().values()
-            else:
-                gradient = parameter.grad
-                self._latest, self._version = parameter, _writes(gradient)
-            self._norms[name] = torch.linalg.vector_norm(gradient)
+            self._latest, self._version = parameter, _writes(parameter.grad)
+            self._norms[name] = torch.linalg.vector_norm(_entries(parameter.grad))
 
     def set_norm(self, name: str, norm: Tensor) -> None:
         """Replace the norm of a parameter's gradient."""
@@ -118,12 +115,17 @@ class OwnerStep:
         return dict(zip(self._norms, measured, strict=True))
 
     def forget(self) -> None:
-        """Keep nothing."""
+        """Drop what was kept: the optimiser stepped, or the owner cleared the gradients."""
         self.batches.clear()
         self._norms.clear()
         self._scales.clear()
         self._latest = None
         self.accumulated = 0
+
+
+def _entries(gradient: Tensor) -> Tensor:
+    """Return the entries of a gradient; of a sparse one those that may differ from 0."""
+    return gradient.coalesce().values() if gradient.is_sparse else gradient
 
 
 def _writes(tensor: Tensor) -> int:

@@ -279,3 +279,23 @@ def test_a_pass_without_logits_that_is_not_counted_goes_on(steer: Callable[[Any]
     model.train()
     assert "features" in model(INPUTS[:5])
     train(grower, optimizer, 2)
+
+
+def test_gradients_that_are_clipped_between_batches_are_not_cleared_ones() -> None:
+    """Clipping writes to the gradient that came last, which is 0 while the head passes nothing down."""
+
+    def norms(*, clips: bool) -> list[float | None]:
+        torch.manual_seed(0)
+        model = Net()
+        torch.nn.init.zeros_(model.head.weight)
+        grower, optimizer = grow(model)
+        model.train()
+        for part in (slice(0, 24), slice(24, 48)):
+            (grower.loss(model(INPUTS[part]), LABELS[part]) / 2).backward()
+            if clips:
+                torch.nn.utils.clip_grad_norm_(model.parameters(), 1e3)
+        optimizer.step()
+        grower.step()
+        return layer_norms(grower)
+
+    assert norms(clips=True) == pytest.approx(norms(clips=False))
