@@ -52,7 +52,7 @@ R = TypeVar("R", bound=Receipt)
 
 
 class ProofRequest(NamedTuple):
-    """What is trained and tried."""
+    """A proof's arguments: which policies are trained, and on which held-out hosts all controllers are tried."""
 
     sets: tuple[str, ...]
     """A policy per training seed is trained on each."""

@@ -36,7 +36,7 @@ class _Waiting:
 
 
 class OwnerPasses:
-    """What is known of passes until their losses are computed."""
+    """The owner's training passes that wait for their losses, at most ``MOST_WAITING``, told apart by their logits."""
 
     def __init__(self, task: Task, slots: int, to_logits: Callable[[Any], Tensor] | None, who: str) -> None:
         """Take what the logits are for, the number of slots, and what takes logits out of an output that is no tensor.
@@ -67,7 +67,7 @@ class OwnerPasses:
             self._waiting[-1].logits, self._waiting[-1].has_ended = self._logits(output), True
 
     def forget(self) -> None:
-        """Keep no pass."""
+        """Let no pass wait any longer: a step has changed the parameters that their losses would need."""
         self._waiting = []
 
     def check(self, logits: Tensor, labels: Tensor, *, is_training: bool) -> None:
