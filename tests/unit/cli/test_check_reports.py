@@ -78,7 +78,7 @@ def test_an_episode_without_its_end_is_named(tmp_path: Path, call: Simic) -> Non
     rows = good()
     path, run_id = str(write_jsonl(tmp_path / "a.jsonl", rows[:-2])), json.loads(rows[0])["run_id"]
     done = call(path)
-    assert (done.code, done.out.splitlines()[2]) == (0, f"no end came of episode {run_id} after step 17")
+    assert (done.code, done.out.splitlines()[2]) == (0, f"no report ends episode {run_id} (last step 17)")
     (summary,) = (json.loads(line) for line in call(path, "--json").out.splitlines())
     assert summary["without_end"] == [{"run_id": run_id, "last_step": 17}]
 
