@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import zstandard
 from support.builders.small_loops import Net, grow, train, train_epoch
+from torch.optim import Optimizer
 
 import simic
 
@@ -75,10 +76,7 @@ def test_a_grower_that_goes_back_writes_on_what_the_bus_did_not_take(tmp_path: P
     grower, optimizer = grow(Net(), report_to=tmp_path)
     bus = grower._reports._writer._bus = Bus(grower._reports._writer._bus)
     train(grower, optimizer, 1)
-    bus.is_away = True
-    train_epoch(grower, optimizer)
-    with pytest.raises(simic.TransientError, match="bus away"):
-        grower.step()
+    end_an_epoch_without(bus, grower, optimizer)
     grower.load_state_dict(grower.state_dict())
     bus.is_away = False
     grower.finalize()
@@ -95,14 +93,19 @@ def test_a_grower_that_goes_on_with_another_episode_writes_that_of_its_own(
         bus = writer._bus = Bus(writer._bus)
         grower, optimizer = grow(Net(), report_to=writer)
         train(grower, optimizer, 1)
-        bus.is_away = True
-        train_epoch(grower, optimizer)
-        with pytest.raises(simic.TransientError, match="bus away"):
-            grower.step()
+        end_an_epoch_without(bus, grower, optimizer)
         grower.load_state_dict(other.state_dict())
         bus.is_away = False
         train(grower, optimizer, 1)
     assert steps_in(tmp_path) == [0, 1, 1]
+
+
+def end_an_epoch_without(bus: Bus, grower: simic.Grower, optimizer: Optimizer) -> None:
+    """Train an epoch whose report the bus does not take."""
+    bus.is_away = True
+    train_epoch(grower, optimizer)
+    with pytest.raises(simic.TransientError, match="bus away"):
+        grower.step()
 
 
 def steps_in(spool: Path) -> list[int]:
