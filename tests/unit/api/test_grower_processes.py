@@ -121,6 +121,7 @@ def repeated(rank, folder):
             pass
         losses.append(grow())
         opened.append(len(os.listdir("/dev/fd")))
+        dist.barrier()  # a process that ends its groups closes connections of the other one
         if attempt == 2:
             dist.destroy_process_group()
             start(rank, f"{folder}.again")
