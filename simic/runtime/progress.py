@@ -58,6 +58,14 @@ class Titled:
         return self._progress.task(f"{self._title}: {name}", total)
 
 
+class _Remarks(Console):
+    """A console whose reader may leave."""
+
+    def on_broken_pipe(self) -> None:
+        """Display nothing more. Rich would lead the standard output to nowhere, and end the thread that wrote."""
+        self.quiet = True
+
+
 class RichProgress:
     """Live bars on a terminal; elsewhere plain lines at the start, at intervals and at the end.
 
@@ -65,7 +73,7 @@ class RichProgress:
     """
 
     def __init__(self, console: Console | None = None) -> None:
-        self._console = Console(file=sys.stderr) if console is None else console
+        self._console = _Remarks(file=sys.stderr) if console is None else console
         self._bars: RichBars | None = None
         self._open_tasks = 0
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import io
+import os
+import subprocess
+import sys
 import time
 
 import pytest
@@ -99,6 +102,17 @@ def test_the_default_writes_to_stderr(capsys: pytest.CaptureFixture[str]) -> Non
     out, err = capsys.readouterr()
     assert out == ""
     assert "collect: 1/1" in err
+
+
+def test_work_whose_progress_nobody_reads_goes_on() -> None:
+    """A pipe without a reader refuses each line; what the work prints on standard output is another matter."""
+    work = "with RichProgress().task('collect', 1) as advance: advance(1)\nprint('done')"
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-c", f"from simic.runtime.progress import RichProgress\n{work}"]
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=writer, text=True, check=False)
+    os.close(writer)
+    assert (done.returncode, done.stdout) == (0, "done\n")
 
 
 def test_no_progress_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
