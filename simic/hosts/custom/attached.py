@@ -106,7 +106,8 @@ class AttachedHost:
         self._probe_batch: Batch | None = None
         self._step = OwnerStep(lambda: self.host.trained.values())
         self._handles: list[Any] = []
-        self._watched: set[nn.Parameter] = set()
+        self._watched: dict[tuple[str, nn.Parameter], Any] = {}
+        """Handles of the hooks of layers' parameters; one that several layers share has several names."""
         try:
             self._attach()
         except BaseException:
@@ -261,7 +262,7 @@ class AttachedHost:
 
     def detach(self) -> None:
         """Remove all hooks, and the seeds' parameters from the module; the seeds stay in ``seeds``, and copies go."""
-        for handle in self._handles:
+        for handle in (*self._handles, *self._watched.values()):
             handle.remove()
         self.attached.detach()
         _ATTACHED.discard(self.host.module)
@@ -284,14 +285,19 @@ class AttachedHost:
         self._watch_layers()
 
     def _watch_layers(self) -> None:
-        """Watch the gradients of layers; their owner may have unfrozen or replaced some since."""
-        for hook in self.host.layout.hooks:
-            for name, parameter in self.host.module.get_submodule(hook.name).named_parameters(prefix=hook.name):
-                if parameter.requires_grad and parameter not in self._watched:
-                    self._watched.add(parameter)
-                    keep = partial(self._keep_layer_norm, name)
-                    handle = parameter.register_post_accumulate_grad_hook(keep)  # type: ignore[no-untyped-call]
-                    self._handles.append(handle)
+        """Watch the gradients of layers; their owner may have unfrozen, replaced or moved some since."""
+        present = {
+            (name, parameter)
+            for hook in self.host.layout.hooks
+            for name, parameter in self.host.module.get_submodule(hook.name).named_parameters(prefix=hook.name)
+            if parameter.requires_grad
+        }
+        for gone in self._watched.keys() - present:
+            self._watched.pop(gone).remove()
+        for name, parameter in present - self._watched.keys():
+            keep = partial(self._keep_layer_norm, name)
+            handle = parameter.register_post_accumulate_grad_hook(keep)  # type: ignore[no-untyped-call]
+            self._watched[name, parameter] = handle
 
     def _see_pass(self, module: nn.Module, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
         if not self._is_training_pass(module):

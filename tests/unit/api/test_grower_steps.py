@@ -23,6 +23,18 @@ class Half(Net):
         return super().forward(x).half().float()
 
 
+class Deep(Net):
+    """With two layers of one shape."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mid = torch.nn.Linear(8, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.head(self.mid(self.body(self.stem(x))))
+        return logits
+
+
 def layer_norms(grower: simic.Grower) -> list[float | None]:
     return [layer.gradient_norm for layer in grower.state.graph.layers]
 
@@ -69,6 +81,27 @@ def test_a_layer_is_measured_that_its_owner_unfreezes_or_replaces_later(is_repla
         model.head.bias.requires_grad_(False)  # it was watched from the beginning
     train(grower, optimizer, 1)
     assert all(layer_norms(grower))
+
+
+def test_a_parameter_counts_in_each_layer_that_holds_it_now() -> None:
+    """Its owner may share it between layers, or move it to another one; a learning rate of 0 changes none."""
+    torch.manual_seed(0)
+    model, slots = Deep(), ["body.0", "mid"]
+    first, second = model.body[0], model.mid
+    grower, optimizer = grow(model, torch.optim.SGD(model.parameters(), lr=0.0), slots=slots)
+    train(grower, optimizer, 1)
+    first.weight, second.weight = second.weight, first.weight
+    first.bias, second.bias = second.bias, first.bias
+    train(grower, optimizer, 1)
+    exchanged = layer_norms(grower)
+    grower.finalize()
+    grower, _ = grow(model, optimizer, slots=slots)
+    train(grower, optimizer, 1)
+    assert exchanged == pytest.approx(layer_norms(grower))
+    second.weight, second.bias = first.weight, first.bias
+    train(grower, optimizer, 1)
+    one, other, _ = layer_norms(grower)
+    assert one and one == other
 
 
 def test_a_gradient_that_is_not_finite_is_left_out_of_the_norms(steer: Callable[[Any], None]) -> None:
