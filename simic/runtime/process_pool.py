@@ -170,8 +170,9 @@ def _uninterrupted() -> Iterator[None]:
         nonlocal waits
         waits = True
 
+    # First, because another thread may get the signal, and an exception before `try` would leave it blocked.
+    handler = signal.signal(signal.SIGINT, note) if is_main else None
     blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # what starts here inherits it
-    handler = signal.signal(signal.SIGINT, note) if is_main else None  # another thread may get the signal
     try:
         yield
     finally:

@@ -243,3 +243,28 @@ def test_ctrl_c_while_workers_start_is_told_by_nobody_but_the_command(tmp_path: 
         os.killpg(command.pid, signal.SIGINT)
         _, told = command.communicate(timeout=60)
     assert (command.returncode, told) == (130, "")
+
+
+def test_ctrl_c_that_another_thread_gets_leaves_no_signal_blocked(
+    jobs: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Python tells the main thread, which has blocked the signal for itself alone."""
+    mask, handler = signal.pthread_sigmask, signal.signal(signal.SIGINT, signal.default_int_handler)
+    before = mask(signal.SIG_BLOCK, [])
+
+    def interrupted(how: int, signals: set[int]) -> set[int]:
+        found = mask(how, signals)
+        present = signal.getsignal(signal.SIGINT)
+        if how == signal.SIG_BLOCK and signals == {signal.SIGINT} and callable(present):
+            present(signal.SIGINT, None)
+        return found
+
+    monkeypatch.setattr(signal, "pthread_sigmask", interrupted)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            run_jobs(jobs.look_around, range(2), 2)
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGINT, handler)
+        left = mask(signal.SIG_SETMASK, before)
+    assert left == before
