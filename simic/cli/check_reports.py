@@ -258,8 +258,8 @@ def _notes(check: ReportCheck, used: Set[int], misnamed: Sequence[str], curate: 
     if malformed > 1 and 2 * malformed > check.refused and not check.accepted:  # one alone has this remedy already
         notes.append("no line is a report: write each report on a line of its own, as `jq -c .` does")
     if check.without_end:
-        unended = [f"{run_id}{'' if step is None else f' (last step {step})'}" for run_id, step in check.without_end]
-        notes.append(f"no report ends episode {', '.join(unended)}{', ...' if check.incomplete > len(unended) else ''}")
+        unended = ", ".join(f"{run_id} (last step {step})" for run_id, step in check.without_end)
+        notes.append(f"no report ends episode {unended}{', ...' if check.has_more_without_end else ''}")
     if check.incomplete:
         notes.append(
             "curation leaves out an incomplete episode as a whole; if its other reports are in other files, check all "

@@ -143,9 +143,14 @@ class ReportCheck:
         return self._order.incomplete
 
     @property
-    def without_end(self) -> list[tuple[str, int | None]]:
+    def without_end(self) -> list[tuple[str, int]]:
         """Return run id and last step of the first ``MOST_NAMED`` episodes whose end did not come."""
-        return self._order.without_end(MOST_NAMED)
+        return list(islice(self._order.without_end(), MOST_NAMED))
+
+    @property
+    def has_more_without_end(self) -> bool:
+        """Return whether the end of further episodes did not come."""
+        return any(islice(self._order.without_end(), MOST_NAMED, MOST_NAMED + 1))
 
     @property
     def forgotten(self) -> dict[str, int]:

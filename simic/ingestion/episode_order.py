@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import sys
 from collections import OrderedDict
+from collections.abc import Iterator
 from hashlib import blake2b
-from itertools import islice
 from typing import NamedTuple
 
 import msgspec
@@ -141,10 +141,9 @@ class EpisodeOrder:
         """Return the number of episodes that lack a beginning, an end or a report between, or had a fault."""
         return self._incomplete + len(self._open)
 
-    def without_end(self, most: int) -> list[tuple[str, int | None]]:
-        """Return run id and last step of up to ``most`` open episodes; None after a report that cannot be read."""
-        first = islice(self._open.items(), most)
-        return [(run.hex(), None if position is None else position.step - 1) for run, position in first]
+    def without_end(self) -> Iterator[tuple[str, int]]:
+        """Yield run id and last step of open episodes; a report that cannot be read may be the end of its episode."""
+        return ((run.hex(), position.step - 1) for run, position in self._open.items() if position is not None)
 
     def next_step(self, run_id: str) -> int | None:
         """Return the step that the episode continues with, 0 for an unknown one; None after its end."""

@@ -46,8 +46,8 @@ def call(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) ->
     return run
 
 
-def good(horizon: int = 20) -> list[bytes]:
-    reports = episode(horizon=horizon, script={})
+def good(horizon: int = 20, key: int = 0) -> list[bytes]:
+    reports = episode(key, horizon=horizon, script={})
     return [one.model_dump_json().replace('"mlp"', '"dense"').replace('"relu"', '"widen"').encode() for one in reports]
 
 
@@ -81,6 +81,9 @@ def test_an_episode_without_its_end_is_named(tmp_path: Path, call: Simic) -> Non
     assert (done.code, done.out.splitlines()[2]) == (0, f"no report ends episode {run_id} (last step 17)")
     (summary,) = (json.loads(line) for line in call(path, "--json").out.splitlines())
     assert summary["without_end"] == [{"run_id": run_id, "last_step": 17}]
+    done = call(str(write_jsonl(tmp_path / "b.jsonl", [*rows[:-2], *good(key=1)[5:]])))
+    assert "0 complete, 2 incomplete" in done.out
+    assert done.out.splitlines()[2] == f"no report ends episode {run_id} (last step 17)"
 
 
 def test_of_several_faults_the_first_shows_what_was_found(tmp_path: Path, call: Simic) -> None:

@@ -148,6 +148,21 @@ def test_a_gap_is_told_once() -> None:
     assert (check.accepted, check.complete, check.incomplete) == (18, 0, 1)
 
 
+def test_only_episodes_without_an_end_are_named_as_such() -> None:
+    """Nor is one of which a report cannot be read, because that may be the end, or come before it in another file."""
+    gap, unread, cut = episode(1), episode(2), [episode(key)[:5] for key in range(3, 9)]
+    unread[9] = unread[9].model_copy(update={"step": -1})
+    check = ReportCheck(IngestConfig(), KNOWN, lambda: NOW, has_several=True)
+    for rows in ([*gap[:4], *gap[5:]], unread[:12], unread[12:], *cut[:5]):
+        list(check.faults(lines_of(rows), "a.jsonl"))
+    list(check.rest())
+    assert (check.complete, check.incomplete) == (0, 7)
+    assert check.without_end == [(rows[0].run_id, 4) for rows in cut[:5]]
+    assert not check.has_more_without_end
+    list(check.faults(lines_of(cut[5]), "a.jsonl"))
+    assert check.has_more_without_end
+
+
 def test_a_report_after_the_end_spoils_a_complete_episode_once() -> None:
     one, other = episode(1), episode(2)
     again = [changed(one[5], report_id=f"{number:032x}", command_id=f"{number:032x}") for number in (1, 2)]
