@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from numbers import Real
 from pathlib import Path
 from typing import Annotated, TypeAlias
 
@@ -171,6 +172,8 @@ def compare_trainings(
     """
     if not callable(train):
         raise ConfigError(f"train: expected a function of arm and seed, found {train!r:.100}")
+    if not isinstance(results, (str, os.PathLike, type(None))):
+        raise ConfigError(f"results: expected the path of a file, found {results!r:.100}")
     names, numbers = _checked(arms, seeds, confidence)
     shown = RichProgress() if progress else NoProgress()
     with _results(results) as ledger, shown.task("trainings", len(names) * len(numbers)) as advance:
@@ -195,15 +198,17 @@ def _checked(arms: Sequence[str], seeds: Iterable[int], confidence: float) -> tu
         if not isinstance(given, Iterable):
             raise ConfigError(f"{name}: expected two or more, as a list, found {given!r:.100}")
     names, numbers = list(arms), list(seeds)
-    if isinstance(arms, str) or len(names) < 2 or len(set(names)) < len(names):
+    if isinstance(arms, str) or len(names) < 2:
         raise ConfigError(f"arms: expected two or more different names, found {arms!r}")
     if bad := [name for name in names if not isinstance(name, str) or not 0 < len(name) <= 64]:
         raise ConfigError(f"arms: expected names of 1 to 64 characters, found {bad[0]!r}")
-    if len(numbers) < 2 or len(set(numbers)) < len(numbers) or any(type(number) is not int for number in numbers):
+    if len(set(names)) < len(names):
+        raise ConfigError(f"arms: expected two or more different names, found {arms!r}")
+    if len(numbers) < 2 or any(type(number) is not int for number in numbers) or len(set(numbers)) < len(numbers):
         raise ConfigError(f"seeds: expected two or more different whole numbers, found {numbers!r}")
     if len(names) * len(numbers) > MOST_TRAININGS:
         raise ConfigError(f"expected at most {MOST_TRAININGS:,} trainings, found {len(names) * len(numbers):,}")
-    if not 0.5 < confidence < 1.0:
+    if not isinstance(confidence, Real) or not 0.5 < confidence < 1.0:
         raise ConfigError(f"confidence: expected a number above 0.5 and below 1, found {confidence!r}")
     return names, numbers
 
