@@ -40,7 +40,7 @@ def locate(home: Home, name: str) -> NamedPolicy | None:
     """
     versions = _versions(home)
     if match := VERSION_NAME.fullmatch(name):
-        return _by_number(versions, int(match[1]), name)
+        return _by_number(home, versions, int(match[1]), name)
     if not DIGEST_NAME.fullmatch(name):
         return None
     digests = {*versions, *_folders(home)}
@@ -75,12 +75,13 @@ def display_name(home: Home, digest: str, versions: Mapping[str, int] | None = N
     return f"policy {short}" if number is None else f"{MODEL_NAME}/{number} ({short})"
 
 
-def _by_number(versions: Mapping[str, int], number: int, name: str) -> NamedPolicy:
+def _by_number(home: Home, versions: Mapping[str, int], number: int, name: str) -> NamedPolicy:
     for digest, version in versions.items():
         if version == number:
             return NamedPolicy(digest, None, _reference(number))
     known = _listed(f"{MODEL_NAME}/{version}" for version in sorted(versions.values()))
-    found = f"policies: {known}" if known else "this home has registered none yet; name a policy by its digest"
+    is_unnamed = not known and bool(_folders(home))
+    found = "this home has registered none yet; name a policy by its digest" if is_unnamed else _known(known)
     raise ConfigError(f"{name}: there is no version {number} of {MODEL_NAME}; {found}")
 
 

@@ -89,6 +89,14 @@ def test_a_name_that_fits_nothing_or_several_is_answered_with_what_there_is(plac
             policies.at(name)
 
 
+def test_a_home_without_versions_says_what_there_is_instead(place: Home, policies: Policies) -> None:
+    with pytest.raises(ConfigError, match="no version 7 of tamiyo; this home has no policies, `simic run` makes one"):
+        policies.at("tamiyo/7")
+    put(place, b"one")
+    with pytest.raises(ConfigError, match="no version 7 of tamiyo; this home has registered none yet; name a policy"):
+        policies.at("tamiyo/7")
+
+
 @pytest.mark.parametrize("name", ["abc1234", "wait", "0", "tamiyo/0", "tamiyo/x", "ABCDEF12", "g" * 8, "a" * 65, ""])
 def test_what_has_not_the_form_of_a_short_name_names_no_policy(place: Home, name: str) -> None:
     assert locate(place, name) is None
