@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 import torch
-from support.builders.small_loops import INPUTS, LABELS, Grow, Net, grow, seed_of, train, train_epoch
+from support.builders.small_loops import INPUTS, LABELS, Grow, Net, batches, grow, seed_of, train, train_epoch
 from torch import Tensor
 from torch.optim import Optimizer
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import simic
-from simic.hosts.custom.attached import SEED_PREFIX, AttachedHost
+from simic.hosts.custom.attached import MEASURED_STEPS, SEED_PREFIX, AttachedHost
 
 
 class Half(Net):
@@ -21,6 +22,16 @@ class Half(Net):
 
     def forward(self, x: Tensor) -> Tensor:
         return super().forward(x).half().float()
+
+
+class Answers(TorchDispatchMode):
+    """Counts how often Python waits for a number of a tensor, which stops an accelerator."""
+
+    count = 0
+
+    def __torch_dispatch__(self, function: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.count += function.overloadpacket.__name__ == "_local_scalar_dense"
+        return function(*args, **(kwargs or {}))
 
 
 class Deep(Net):
@@ -332,3 +343,18 @@ def test_gradients_that_are_clipped_between_batches_are_not_cleared_ones() -> No
         return layer_norms(grower)
 
     assert norms(clips=True) == pytest.approx(norms(clips=False))
+
+
+def test_no_device_has_to_answer_while_batches_accumulate() -> None:
+    """Nor in steps after the first 32 of an epoch, which are not measured."""
+    grower, optimizer = grow(Net())
+    grower.model.train()
+    answers = Answers()
+    for _ in range(MEASURED_STEPS + 4):
+        optimizer.zero_grad()
+        for inputs, labels in batches():
+            loss = grower.loss(grower.model(inputs), labels)
+            with answers:
+                loss.backward()
+        optimizer.step()
+    assert answers.count == 0
