@@ -12,7 +12,7 @@ from simic.app.names.host_set_names import check_set
 from simic.cli import completion
 from simic.cli.ab_page import sections, write_page
 from simic.cli.compare import PairPlot, draw, show_run
-from simic.cli.console import emit
+from simic.cli.console import LOADING_TORCH, emit, working
 from simic.cli.options import (
     POLICY_NAMES,
     AsJson,
@@ -138,14 +138,14 @@ def ab(
     """
     _check_options(out, world_set, snapshot, start)
     parsed = parse_recipes(recipes, override)
-    # What follows loads torch, which takes seconds.
-    from simic.app import training
-    from simic.app.artifacts import resolve_snapshot
-    from simic.app.comparisons.comparison_runs import log_recipes
-    from simic.app.comparisons.recipe_trial import RecipeRequest, compare
-    from simic.app.comparisons.recipes import judging_config
-    from simic.app.container import Container
-    from simic.app.display.timelines import check_plot
+    with working(LOADING_TORCH):
+        from simic.app import training
+        from simic.app.artifacts import resolve_snapshot
+        from simic.app.comparisons.comparison_runs import log_recipes
+        from simic.app.comparisons.recipe_trial import RecipeRequest, compare
+        from simic.app.comparisons.recipes import judging_config
+        from simic.app.container import Container
+        from simic.app.display.timelines import check_plot
 
     drawn = plot or (None if out is None else out.with_suffix(".png"))
     if drawn is not None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 import typer
 
 from simic.cli import completion
-from simic.cli.console import EXIT_CODES, emit, stderr
+from simic.cli.console import EXIT_CODES, LOADING_TORCH, emit, stderr, working
 from simic.cli.options import (
     CONSULTING_HELP,
     CONTROLLER_NAMES,
@@ -123,9 +123,10 @@ def compare(
     extra = {"world.set": world_set, "trial.hosts_per_family": hosts, "trial.land": land or None}
     named = [arm for arm in arms if not is_recipe(arm)]
     container = open_container(profile, seed, override, extra, controllers=named)
-    from simic.app.comparisons import comparison
-    from simic.app.comparisons.comparison_runs import log_compared
-    from simic.app.display.timelines import check_plot
+    with working(LOADING_TORCH):
+        from simic.app.comparisons import comparison
+        from simic.app.comparisons.comparison_runs import log_compared
+        from simic.app.display.timelines import check_plot
 
     if plot is not None:
         check_plot(plot)

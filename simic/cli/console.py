@@ -21,6 +21,7 @@ from simic.runtime.files import disk_full_as_transient, exhausted_limits_as_term
 __all__ = [
     "DEBUG_VARIABLE",
     "EXIT_CODES",
+    "LOADING_TORCH",
     "cell",
     "emit",
     "emit_line",
@@ -69,6 +70,9 @@ EXIT_CODES = (
     "4 transient (a lock, bus or store is busy: try again), 5 doctor found problems (after --repair: "
     "problems remain), 130 interrupted, 141 output pipe closed (as in: simic ... | head)."
 )
+
+LOADING_TORCH = "loading PyTorch, which takes seconds"
+"""What verbs say with ``working`` while they import modules that load it."""
 
 INTERRUPTED = 130
 SHOW_CURSOR = "\x1b[?25h"

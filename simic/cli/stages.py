@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.text import Text
 
 from simic.cli import completion
-from simic.cli.console import EXIT_CODES, emit, stderr
+from simic.cli.console import EXIT_CODES, LOADING_TORCH, emit, stderr, working
 from simic.cli.options import (
     CONSULTING_HELP,
     CONTROLLER_HELP,
@@ -77,7 +77,8 @@ def collect(
     extra = {"world.set": world_set}
     keys = None if host_keys is None else parse_host_keys(host_keys)
     container = open_container(profile, seed, override, extra, spool, use=HomeUse.MAKE, controllers=[controller])
-    from simic.app import training
+    with working(LOADING_TORCH):
+        from simic.app import training
 
     receipt = training.collect(container, controller, keys, plot)
     emit(receipt, as_json, lambda console: console.print(receipt_lines(receipt)))
@@ -172,7 +173,8 @@ def train(
     An episode gets at most train.max_passes passes, those of the trainings that led to --start included.
     """
     container = open_container(profile, seed, override)
-    from simic.app import artifacts, training
+    with working(LOADING_TORCH):
+        from simic.app import artifacts, training
 
     manifest = artifacts.resolve_snapshot(container, snapshot)
     receipt = training.train(container, manifest, training.resolve_start(container, start), resume=resume)
@@ -208,8 +210,9 @@ def validate(
     consulting the promoted Karn if there is one. The judgement counts in the same error budget.
     """
     container = open_container(profile, seed, override, {"trial.land": land or None})
-    from simic.app import artifacts, karn, training
-    from simic.validation.further import further_sets
+    with working(LOADING_TORCH):
+        from simic.app import artifacts, karn, training
+        from simic.validation.further import further_sets
 
     if model == KARN:
         judged = karn.validate(container, karn.resolve_training(container, policy))
