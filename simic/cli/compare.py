@@ -30,7 +30,7 @@ from simic.cli.recipes import RECIPE_HELP, is_recipe, parse_recipe
 from simic.cli.tables import cost_table, numbers_table, search_table
 from simic.contracts.errors import ConfigError
 from simic.contracts.splits import Split
-from simic.validation.table import SCORED_NOTE, Table, interval, marked
+from simic.validation.table import INTERVALS_NOTE, SCORED_NOTE, Table, interval, marked
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -61,8 +61,8 @@ _NOTE = (
     "that a return of the controller exceeds one of the other, without pairing. detectable: smallest difference that "
     "these hosts show with 80 % power in the strictest step of the adjustment; nothing if so few hosts can show "
     "none, or all differences are equal. The interval compares hosts within their families; p and "
-    "detectable take all hosts together, which is more cautious where families differ. By family: Student's intervals, "
-    "which are wide for few hosts."
+    "detectable take all hosts together, which is more cautious where families differ. "
+    f"{INTERVALS_NOTE}"
 )
 _SEQUENTIAL_NOTE = (
     "adjusted p: adjusted for all pairs by Holm's method; up to 0.05 a difference is shown. improves: probability that "

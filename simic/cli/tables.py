@@ -90,15 +90,13 @@ def trial_table(report: TrialReport, title: str | None = None, images: str | Non
 
 
 def family_table(report: TrialReport) -> RenderableType:
-    """Return the results within each family; a family of one host has no difference to wait, and the note says so."""
+    """Return the results within each family, and what their intervals are."""
     text, title = proof.render_families(report), "By family, paired by host"
-    table = fitting_table(text, title, names=2)
+    notes = [proof.INTERVALS_NOTE]
     single = sorted({name for row in report.controllers for name, own in row.by_family.items() if own.episodes == 1})
-    if not single:
-        return table
-    return Group(
-        table, Text(f"-: no difference to wait and no interval for families of one host: {', '.join(single)}.")
-    )
+    if single:
+        notes.append(f"-: no difference to wait and no interval for families of one host: {', '.join(single)}.")
+    return Group(fitting_table(text, title, names=2), *map(Text, notes))
 
 
 def cost_table(report: TrialReport) -> RenderableType:

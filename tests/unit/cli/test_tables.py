@@ -17,6 +17,8 @@ from simic.contracts.policy_update import PolicyUpdate
 from simic.contracts.results.gate import Verdict
 from simic.contracts.results.receipts import PublicationReceipt, SnapshotManifest
 from simic.contracts.results.trials import Estimate, FamilyTrial, TrialReport
+from simic.validation.table import INTERVALS_NOTE
+from simic.validation.trials import FEW
 
 
 def _text(table: RenderableType, width: int = 140) -> str:
@@ -36,6 +38,12 @@ def test_every_controller_has_its_numbers_within_a_family() -> None:
     lines = [line.split() for line in _text(family_table(trials())).splitlines()]
     assert ["cap", "wait", "2", "3.0", "-", "60.0", "%", "100"] in lines
     assert ["cap", "blind", "2", "3.0", "+4.0", "[+3.0,", "+5.0]", "60.0", "%", "100"] in lines
+
+
+def test_families_come_with_what_their_intervals_and_those_over_all_hosts_are() -> None:
+    text = " ".join(_text(family_table(trials())).split())
+    assert "Intervals by family are Student's." in text
+    assert f"a percentile bootstrap's from {FEW} hosts of each family on" in text
 
 
 def test_one_host_per_family_has_an_interval_over_all_hosts_and_a_dash_within_the_family() -> None:
@@ -80,7 +88,7 @@ def test_numbers_are_never_cut_however_narrow_the_screen(width: int) -> None:
     assert text.count("12345") == 6 * 9
     assert text.count("f9c82d40") == 1 + 6
     if width >= 80:
-        assert max(map(len, text.splitlines())) <= width
+        assert max(len(line) for line in text.splitlines() if line != INTERVALS_NOTE) <= width
 
 
 def test_controllers_and_families_have_one_order_in_every_table() -> None:
