@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.text import Text
+from typer.core import TyperCommand
 
 from simic.cli import completion
 from simic.cli.console import EXIT_CODES, LOADING_TORCH, emit, stderr, working
@@ -35,10 +36,32 @@ from simic.runtime.home import HomeUse
 __all__ = ["add_to"]
 
 
+_INPUTS = {
+    "collect": "--controller",
+    "ingest": "--spool",
+    "curate": "--reward",
+    "train": "--snapshot",
+    "validate": "--policy",
+}
+"""The option of each verb that a word without an option is most likely meant for."""
+
+
+class _StageCommand(TyperCommand):
+    """A verb that has options only, and names one of them where a word without an option is given."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse as every command does, but for such a word."""
+        ctx.allow_extra_args = True
+        rest: list[str] = super().parse_args(ctx, args)
+        if rest and not ctx.resilient_parsing:
+            ctx.fail(f"Got unexpected extra argument {rest[0]!r}. Did you mean {_INPUTS[str(self.name)]} {rest[0]}?")
+        return rest
+
+
 def add_to(app: typer.Typer) -> None:
     """Register the verbs."""
     for verb in (collect, ingest, curate, train, validate):
-        app.command(verb.__name__, epilog=EXIT_CODES)(verb)
+        app.command(verb.__name__, cls=_StageCommand, epilog=EXIT_CODES)(verb)
 
 
 def collect(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -261,3 +262,10 @@ def test_an_unknown_verb_is_answered_with_the_nearest_one_and_with_what_lists_al
         done = run_command(*words)
         assert (done.returncode, done.stdout) == (2, "")
         assert all(part in " ".join(done.stderr.split()) for part in said)
+
+
+@pytest.mark.parametrize(("verb", "option"), [("validate", "--policy"), ("train", "--snapshot")])
+def test_a_word_without_an_option_is_answered_with_the_option_of_the_input(verb: str, option: str) -> None:
+    done = run_command(verb, "2aa553b8", "--seed", "1", env=os.environ | {"COLUMNS": "120"})
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"Got unexpected extra argument '2aa553b8'. Did you mean {option} 2aa553b8?" in done.stderr
