@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import sys
+import sysconfig
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from traceback import extract_tb
 from types import TracebackType
 from typing import IO, Any
 
@@ -178,12 +181,26 @@ def _report_bug(kind: type[BaseException], error: BaseException, trace: Tracebac
     if os.environ.get(DEBUG_VARIABLE):
         sys.__excepthook__(kind, error, trace)
         return
-    origin = trace
-    while origin is not None and origin.tb_next is not None:
-        origin = origin.tb_next
-    where = f" ({origin.tb_frame.f_code.co_filename}:{origin.tb_lineno})" if origin is not None else ""
+    places = _places(error, trace)
+    own = [place for place in places if not place[0].startswith(("<", *_INSTALLED))]
+    where = " ({}:{})".format(*(own or places)[-1]) if places else ""
     stderr().print(Text.assemble(("failed", "bold red"), f": {kind.__name__}: {visible(str(error))}{where}"))
     stderr().print("`simic --debug ...` shows the traceback.")
+
+
+_INSTALLED = tuple(f"{sysconfig.get_path(name)}{os.sep}" for name in ("stdlib", "purelib", "platlib", "scripts"))
+"""Folders of code that is neither Simic's, in a checkout, nor its user's."""
+_FRAME = re.compile(r'^  File "(.+)", line (\d+)', re.MULTILINE)
+
+
+def _places(error: BaseException, trace: TracebackType | None) -> list[tuple[str, int]]:
+    """Return file and line of each frame of an error, the innermost last; those of its process if a worker raised it.
+
+    Python passes the traceback of a worker as text, as the cause of the error.
+    """
+    if type(error.__cause__).__name__ == "_RemoteTraceback":
+        return [(file, int(line)) for file, line in _FRAME.findall(str(error.__cause__))]
+    return [(frame.filename, frame.lineno or 0) for frame in extract_tb(trace)]
 
 
 def leave_on_interrupt(message: str) -> None:
