@@ -85,17 +85,14 @@ _RAW_IN_JSON = {code: f"\\u{code:04x}" for code in (*range(0x7F, 0xA0), 0x2028, 
 
 
 def stdout(file: IO[str] | None = None) -> Console:
-    """Return the console for results: created on demand, because streams may be redirected, and wide if not a terminal.
+    """Return the console for results: created on demand, because streams may be redirected.
 
-    Brackets are text, not markup: they occur in paths and in reported texts. ``file`` replaces the standard output.
+    If they are no terminal it is wide, unless the variable COLUMNS says otherwise. Brackets are text, not markup: they
+    occur in paths and in reported texts. ``file`` replaces the standard output.
     """
-    return Console(
-        file=file,
-        soft_wrap=True,
-        highlight=False,
-        markup=False,
-        width=None if sys.stdout.isatty() else PLAIN_WIDTH,
-    )
+    columns = os.environ.get("COLUMNS", "")
+    is_told = sys.stdout.isatty() or (columns.isdecimal() and int(columns) > 0)
+    return Console(file=file, soft_wrap=True, highlight=False, markup=False, width=None if is_told else PLAIN_WIDTH)
 
 
 def stderr() -> Console:

@@ -54,8 +54,11 @@ COMMON = frozenset({"schema_version", "code_version", "config_digest", "seed", "
 MOST_ITEMS = 8
 _UNBOUNDED = 1000
 """Width in characters that no table exceeds."""
-_NARROW = {"test accuracy": "test\nacc.", "parameters": "para-\nmeters"}
-"""Headers of numeric columns, broken into two lines."""
+_NARROW = {
+    "test accuracy": "test\nacc.", "parameters": "para-\nmeters", "validation": "vali-\ndation",
+    "of host": "of\nhost", "extra compute": "extra\ncom-\npute", "controller": "con-\ntrol-\nler",
+}  # fmt: skip
+"""Headers of numeric columns, broken into lines."""
 _STATUS = {
     PolicyStatus.CHAMPION: "champion",
     PolicyStatus.FORMER: "former champion",
