@@ -119,6 +119,10 @@ def compare(
         raise ConfigError(
             "--until-decided draws the hosts in rounds, so --host-keys cannot name them; give one of them"
         )
+    if plot is not None:
+        from simic.app.display.timelines import check_plot  # it loads numpy, which completion need not wait for
+
+        check_plot(plot)
     keys = parse_named_hosts(host_keys, {"--hosts": hosts, "--split": split})
     extra = {"world.set": world_set, "trial.hosts_per_family": hosts, "trial.land": land or None}
     named = [arm for arm in arms if not is_recipe(arm)]
@@ -126,10 +130,7 @@ def compare(
     with working(LOADING_TORCH):
         from simic.app.comparisons import comparison
         from simic.app.comparisons.comparison_runs import log_compared
-        from simic.app.display.timelines import check_plot
 
-    if plot is not None:
-        check_plot(plot)
     arms = [_newest(container, arm) if is_recipe(arm) else arm for arm in arms]
     compared = (
         comparison.compare_until_decided(container, arms, split or Split.TEST)

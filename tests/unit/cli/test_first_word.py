@@ -79,3 +79,12 @@ def test_a_stage_that_loads_pytorch_says_so_first(verb: str, home: Path) -> None
     done = run_command(verb, "--json")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("loading PyTorch, which takes seconds\nConfigError: ")
+
+
+@pytest.mark.parametrize("verb", ["ab", "compare"])
+def test_a_plot_that_cannot_be_drawn_is_refused_before_pytorch_loads(verb: str, home: Path) -> None:
+    Home(home).create()
+    done = run_command(verb, "quick", "quick -o train.distil_passes=2", "--plot", "pairs.jpg")
+    assert (done.returncode, done.stderr) == (
+        2, "ConfigError: --plot expects the name of a .png file, found 'pairs.jpg'\n"
+    )  # fmt: skip
