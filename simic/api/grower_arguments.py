@@ -262,7 +262,10 @@ def identity_of(name: str, seed: int) -> HostIdentity:
 def writer_of(
     report_to: FieldReportWriter | Home | str | os.PathLike[str] | None,
 ) -> tuple[FieldReportWriter | None, bool]:
-    """Return the writer of the reports, and whether it is the Grower's own."""
+    """Return the writer of the reports, and whether it is the Grower's own; raise TypeError for anything else."""
     if report_to is None or isinstance(report_to, FieldReportWriter):
         return report_to, False
+    if not isinstance(report_to, (Home, str, os.PathLike)):
+        wanted = "a simic.FieldReportWriter, a simic.Home, or the folder of a spool"
+        raise TypeError(f"report_to: expected {wanted}, found {type(report_to).__name__}")
     return (FieldReportWriter(report_to) if isinstance(report_to, Home) else FieldReportWriter(spool=report_to)), True

@@ -13,7 +13,7 @@ from simic.trust.keys import Keyring
 if TYPE_CHECKING:
     from simic.app.container import Container
 
-__all__ = ["Home", "container_of", "paths_of"]
+__all__ = ["Home", "container_of", "folder_of", "paths_of"]
 
 
 class Home:
@@ -29,7 +29,7 @@ class Home:
         Raises:
             ConfigError: if there is no home at that place; `simic init` creates one.
         """
-        home = resolve_home() if root is None else HomePaths(Path(root).expanduser())
+        home = resolve_home() if root is None else HomePaths(folder_of(root, "root"))
         home.require()
         self._root = home.root
 
@@ -51,6 +51,14 @@ class Home:
 
     def __repr__(self) -> str:
         return f"Home({str(self.root)!r})"
+
+
+def folder_of(given: str | os.PathLike[str], name: str) -> Path:
+    """Return the path of a folder; raise TypeError, with the argument's name, for anything but a text or a path."""
+    try:
+        return Path(given).expanduser()
+    except TypeError:
+        raise TypeError(f"{name}: expected a folder as text or a path, found {type(given).__name__}") from None
 
 
 def paths_of(home: Home) -> HomePaths:

@@ -12,7 +12,7 @@ from uuid import uuid4
 
 from pydantic import ValidationError
 
-from simic.api.home import Home, container_of
+from simic.api.home import Home, container_of, folder_of
 from simic.api.wire import encode
 from simic.app.names.blueprint_vocabulary import vocabulary
 from simic.bus.factory import BusSpec, open_bus
@@ -158,7 +158,7 @@ def _declaring(config: IngestConfig, blueprints: Sequence[str]) -> IngestConfig:
 
 def _spool(folder: str | os.PathLike[str]) -> Path:
     """Return the folder of a spool; reports in the root of a home would be read by nobody."""
-    path = Path(folder).expanduser()
+    path = folder_of(folder, "spool")
     if HomePaths(path).is_home():
         raise ConfigError(f"spool: {path} is a home; give simic.Home({str(path)!r}), or the spool in it, data/spool")
     if path.is_file():

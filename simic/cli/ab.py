@@ -12,7 +12,7 @@ from simic.app.names.host_set_names import check_set
 from simic.cli import completion
 from simic.cli.ab_page import sections, write_page
 from simic.cli.compare import PairPlot, draw, show_run
-from simic.cli.console import emit
+from simic.cli.console import LOADING_TORCH, emit, working
 from simic.cli.options import (
     POLICY_NAMES,
     AsJson,
@@ -136,20 +136,17 @@ def ab(
 
     Example: [bold]simic ab quick 'quick -o train.distil_passes=2' --seeds 4 --hosts 8[/bold]
     """
-    _check_options(out, world_set, snapshot, start)
-    parsed = parse_recipes(recipes, override)
-    # What follows loads torch, which takes seconds.
-    from simic.app import training
-    from simic.app.artifacts import resolve_snapshot
-    from simic.app.comparisons.comparison_runs import log_recipes
-    from simic.app.comparisons.recipe_trial import RecipeRequest, compare
-    from simic.app.comparisons.recipes import judging_config
-    from simic.app.container import Container
-    from simic.app.display.timelines import check_plot
-
     drawn = plot or (None if out is None else out.with_suffix(".png"))
-    if drawn is not None:
-        check_plot(drawn)
+    _check_options(out, drawn, world_set, snapshot, start)
+    parsed = parse_recipes(recipes, override)
+    with working(LOADING_TORCH):
+        from simic.app import training
+        from simic.app.artifacts import resolve_snapshot
+        from simic.app.comparisons.comparison_runs import log_recipes
+        from simic.app.comparisons.recipe_trial import RecipeRequest, compare
+        from simic.app.comparisons.recipes import judging_config
+        from simic.app.container import Container
+
     config = judging_config(parsed, world_set)
     container = Container(resolve_home(), config, seed, progress=show_progress(), use=HomeUse.MAKE)
     request = RecipeRequest(
@@ -173,11 +170,17 @@ def ab(
     show_run(log_recipes(container, comparison))  # last, because a store that fails shall lose no result
 
 
-def _check_options(out: Path | None, world_set: str | None, snapshot: str | None, start: str | None) -> None:
+def _check_options(
+    out: Path | None, drawn: Path | None, world_set: str | None, snapshot: str | None, start: str | None
+) -> None:
     """Raise ConfigError for options with which nothing can be compared, as far as they tell without torch."""
     if out is not None:
         check_page_name(out)
         check_folder_of(out)
+    if drawn is not None:
+        from simic.app.display.timelines import check_plot  # it loads numpy, which completion need not wait for
+
+        check_plot(drawn)
     if world_set is not None:
         check_set(world_set)
     if start is not None and snapshot is None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 import typer
 
 from simic.cli import completion
-from simic.cli.console import EXIT_CODES, emit, stderr
+from simic.cli.console import EXIT_CODES, LOADING_TORCH, emit, stderr, working
 from simic.cli.options import (
     CONSULTING_HELP,
     CONTROLLER_NAMES,
@@ -30,7 +30,7 @@ from simic.cli.recipes import RECIPE_HELP, is_recipe, parse_recipe
 from simic.cli.tables import cost_table, numbers_table, search_table
 from simic.contracts.errors import ConfigError
 from simic.contracts.splits import Split
-from simic.validation.table import SCORED_NOTE, Table, interval, marked
+from simic.validation.table import INTERVALS_NOTE, SCORED_NOTE, Table, interval, marked
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -61,8 +61,8 @@ _NOTE = (
     "that a return of the controller exceeds one of the other, without pairing. detectable: smallest difference that "
     "these hosts show with 80 % power in the strictest step of the adjustment; nothing if so few hosts can show "
     "none, or all differences are equal. The interval compares hosts within their families; p and "
-    "detectable take all hosts together, which is more cautious where families differ. By family: Student's intervals, "
-    "which are wide for few hosts."
+    "detectable take all hosts together, which is more cautious where families differ. "
+    f"{INTERVALS_NOTE}"
 )
 _SEQUENTIAL_NOTE = (
     "adjusted p: adjusted for all pairs by Holm's method; up to 0.05 a difference is shown. improves: probability that "
@@ -119,16 +119,18 @@ def compare(
         raise ConfigError(
             "--until-decided draws the hosts in rounds, so --host-keys cannot name them; give one of them"
         )
+    if plot is not None:
+        from simic.app.display.timelines import check_plot  # it loads numpy, which completion need not wait for
+
+        check_plot(plot)
     keys = parse_named_hosts(host_keys, {"--hosts": hosts, "--split": split})
     extra = {"world.set": world_set, "trial.hosts_per_family": hosts, "trial.land": land or None}
     named = [arm for arm in arms if not is_recipe(arm)]
     container = open_container(profile, seed, override, extra, controllers=named)
-    from simic.app.comparisons import comparison
-    from simic.app.comparisons.comparison_runs import log_compared
-    from simic.app.display.timelines import check_plot
+    with working(LOADING_TORCH):
+        from simic.app.comparisons import comparison
+        from simic.app.comparisons.comparison_runs import log_compared
 
-    if plot is not None:
-        check_plot(plot)
     arms = [_newest(container, arm) if is_recipe(arm) else arm for arm in arms]
     compared = (
         comparison.compare_until_decided(container, arms, split or Split.TEST)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import sys
+import sysconfig
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from traceback import extract_tb
 from types import TracebackType
 from typing import IO, Any
 
@@ -21,6 +24,7 @@ from simic.runtime.files import disk_full_as_transient, exhausted_limits_as_term
 __all__ = [
     "DEBUG_VARIABLE",
     "EXIT_CODES",
+    "LOADING_TORCH",
     "cell",
     "emit",
     "emit_line",
@@ -70,6 +74,9 @@ EXIT_CODES = (
     "problems remain), 130 interrupted, 141 output pipe closed (as in: simic ... | head)."
 )
 
+LOADING_TORCH = "loading PyTorch, which takes seconds"
+"""What verbs say with ``working`` while they import modules that load it."""
+
 INTERRUPTED = 130
 SHOW_CURSOR = "\x1b[?25h"
 PLAIN_WIDTH = 140
@@ -78,17 +85,14 @@ _RAW_IN_JSON = {code: f"\\u{code:04x}" for code in (*range(0x7F, 0xA0), 0x2028, 
 
 
 def stdout(file: IO[str] | None = None) -> Console:
-    """Return the console for results: created on demand, because streams may be redirected, and wide if not a terminal.
+    """Return the console for results: created on demand, because streams may be redirected.
 
-    Brackets are text, not markup: they occur in paths and in reported texts. ``file`` replaces the standard output.
+    If they are no terminal it is wide, unless the variable COLUMNS says otherwise. Brackets are text, not markup: they
+    occur in paths and in reported texts. ``file`` replaces the standard output.
     """
-    return Console(
-        file=file,
-        soft_wrap=True,
-        highlight=False,
-        markup=False,
-        width=None if sys.stdout.isatty() else PLAIN_WIDTH,
-    )
+    columns = os.environ.get("COLUMNS", "")
+    is_told = sys.stdout.isatty() or (columns.isdecimal() and int(columns) > 0)
+    return Console(file=file, soft_wrap=True, highlight=False, markup=False, width=None if is_told else PLAIN_WIDTH)
 
 
 def stderr() -> Console:
@@ -174,12 +178,26 @@ def _report_bug(kind: type[BaseException], error: BaseException, trace: Tracebac
     if os.environ.get(DEBUG_VARIABLE):
         sys.__excepthook__(kind, error, trace)
         return
-    origin = trace
-    while origin is not None and origin.tb_next is not None:
-        origin = origin.tb_next
-    where = f" ({origin.tb_frame.f_code.co_filename}:{origin.tb_lineno})" if origin is not None else ""
+    places = _places(error, trace)
+    own = [place for place in places if not place[0].startswith(("<", *_INSTALLED))]
+    where = " ({}:{})".format(*(own or places)[-1]) if places else ""
     stderr().print(Text.assemble(("failed", "bold red"), f": {kind.__name__}: {visible(str(error))}{where}"))
     stderr().print("`simic --debug ...` shows the traceback.")
+
+
+_INSTALLED = tuple(f"{sysconfig.get_path(name)}{os.sep}" for name in ("stdlib", "purelib", "platlib", "scripts"))
+"""Folders of code that is neither Simic's, in a checkout, nor its user's."""
+_FRAME = re.compile(r'^  File "(.+)", line (\d+)', re.MULTILINE)
+
+
+def _places(error: BaseException, trace: TracebackType | None) -> list[tuple[str, int]]:
+    """Return file and line of each frame of an error, the innermost last; those of its process if a worker raised it.
+
+    Python passes the traceback of a worker as text, as the cause of the error.
+    """
+    if type(error.__cause__).__name__ == "_RemoteTraceback":
+        return [(file, int(line)) for file, line in _FRAME.findall(str(error.__cause__))]
+    return [(frame.filename, frame.lineno or 0) for frame in extract_tb(trace)]
 
 
 def leave_on_interrupt(message: str) -> None:

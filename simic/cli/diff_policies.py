@@ -9,7 +9,7 @@ import typer
 
 from simic.cli import completion
 from simic.cli.compare import show_run
-from simic.cli.console import EXIT_CODES, emit
+from simic.cli.console import EXIT_CODES, LOADING_TORCH, emit, working
 from simic.cli.options import (
     AsJson,
     Overrides,
@@ -81,7 +81,8 @@ def diff_policies(
             raise ConfigError(f"--out expects the name of an .html file, found {str(out)!r}")
         check_folder_of(out)
     container = open_container(profile, seed, override, {"world.set": world_set}, controllers=[first, second])
-    from simic.app.comparisons.policy_difference import DifferenceChoice, compare_policies, log_difference
+    with working(LOADING_TORCH):
+        from simic.app.comparisons.policy_difference import DifferenceChoice, compare_policies, log_difference
 
     choice = DifferenceChoice(first, second, snapshot, episodes, grown, out)
     compared = compare_policies(container, choice)

@@ -10,7 +10,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from simic.cli.console import cell, emit
+from simic.cli.console import LOADING_TORCH, cell, emit, working
 from simic.cli.options import AsJson, Overrides, ProfileName, Seed, SetName, open_container, whole_number
 from simic.contracts.controllers import Plan
 from simic.contracts.results.headroom import FEWEST_HOSTS, FamilyHeadroom, Headroom
@@ -56,7 +56,8 @@ def headroom(
     Example: [bold]simic plans headroom --set varied --hosts 32[/bold]
     """
     container = open_container(profile, seed, override, {"world.set": world_set}, use=HomeUse.NONE)
-    from simic.app.evidence import plan_books
+    with working(LOADING_TORCH):
+        from simic.app.evidence import plan_books
 
     report = plan_books.measure_headroom(container, hosts)
     emit(report, as_json, lambda console: console.print(headroom_tables(report)))

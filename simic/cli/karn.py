@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from simic.cli.console import EXIT_CODES, emit
+from simic.cli.console import EXIT_CODES, LOADING_TORCH, emit, working
 from simic.cli.options import AsJson, Overrides, ProfileName, Seed, SnapshotName, open_container
 from simic.cli.tables import receipt_lines
 
@@ -41,7 +41,8 @@ def train(
     Example: [bold]simic karn train && simic compare champion champion+karn --split validation[/bold]
     """
     container = open_container(profile, seed, override)
-    from simic.app import artifacts, karn
+    with working(LOADING_TORCH):
+        from simic.app import artifacts, karn
 
     receipt = karn.train(container, artifacts.resolve_snapshot(container, snapshot))
     emit(receipt, as_json, lambda console: console.print(receipt_lines(receipt)))

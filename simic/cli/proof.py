@@ -12,7 +12,7 @@ from rich.text import Text
 
 from simic.app.names.host_set_names import check_set
 from simic.cli import completion
-from simic.cli.console import emit
+from simic.cli.console import LOADING_TORCH, emit, working
 from simic.cli.options import (
     SEARCHED_HELP,
     AsJson,
@@ -158,8 +158,9 @@ def proof(
     container = open_container(profile, seed, override, use=HomeUse.MAKE)
     chosen = tuple(dict.fromkeys(sets or [container.config.world.set]))
     left_out = None if leave_one_out else tuple(dict.fromkeys(without or ()))
-    from simic.app.comparisons.proof import ProofRequest, prove
-    from simic.validation.proof_plot import draw_gains
+    with working(LOADING_TORCH):
+        from simic.app.comparisons.proof import ProofRequest, prove
+        from simic.validation.proof_plot import draw_gains
 
     options: dict[str, object] = {"--set": chosen, "--seeds": seeds, "--hosts": hosts, "--leave-one-out": leave_one_out}
     options |= {"--without": left_out, "--also": others, "--arm": arms, "--profile": profile, "--seed": seed}

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.text import Text
+from typer.core import TyperCommand
 
 from simic.cli import completion
-from simic.cli.console import EXIT_CODES, emit, stderr
+from simic.cli.console import EXIT_CODES, LOADING_TORCH, emit, stderr, working
 from simic.cli.options import (
     CONSULTING_HELP,
     CONTROLLER_HELP,
@@ -35,10 +36,32 @@ from simic.runtime.home import HomeUse
 __all__ = ["add_to"]
 
 
+_INPUTS = {
+    "collect": "--controller",
+    "ingest": "--spool",
+    "curate": "--reward",
+    "train": "--snapshot",
+    "validate": "--policy",
+}
+"""The option of each verb that a word without an option is most likely meant for."""
+
+
+class _StageCommand(TyperCommand):
+    """A verb that has options only, and names one of them where a word without an option is given."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse as every command does, but for such a word."""
+        ctx.allow_extra_args = True
+        rest: list[str] = super().parse_args(ctx, args)
+        if rest and not ctx.resilient_parsing:
+            ctx.fail(f"Got unexpected extra argument {rest[0]!r}. Did you mean {_INPUTS[str(self.name)]} {rest[0]}?")
+        return rest
+
+
 def add_to(app: typer.Typer) -> None:
     """Register the verbs."""
     for verb in (collect, ingest, curate, train, validate):
-        app.command(verb.__name__, epilog=EXIT_CODES)(verb)
+        app.command(verb.__name__, cls=_StageCommand, epilog=EXIT_CODES)(verb)
 
 
 def collect(
@@ -77,7 +100,8 @@ def collect(
     extra = {"world.set": world_set}
     keys = None if host_keys is None else parse_host_keys(host_keys)
     container = open_container(profile, seed, override, extra, spool, use=HomeUse.MAKE, controllers=[controller])
-    from simic.app import training
+    with working(LOADING_TORCH):
+        from simic.app import training
 
     receipt = training.collect(container, controller, keys, plot)
     emit(receipt, as_json, lambda console: console.print(receipt_lines(receipt)))
@@ -172,7 +196,8 @@ def train(
     An episode gets at most train.max_passes passes, those of the trainings that led to --start included.
     """
     container = open_container(profile, seed, override)
-    from simic.app import artifacts, training
+    with working(LOADING_TORCH):
+        from simic.app import artifacts, training
 
     manifest = artifacts.resolve_snapshot(container, snapshot)
     receipt = training.train(container, manifest, training.resolve_start(container, start), resume=resume)
@@ -208,8 +233,9 @@ def validate(
     consulting the promoted Karn if there is one. The judgement counts in the same error budget.
     """
     container = open_container(profile, seed, override, {"trial.land": land or None})
-    from simic.app import artifacts, karn, training
-    from simic.validation.further import further_sets
+    with working(LOADING_TORCH):
+        from simic.app import artifacts, karn, training
+        from simic.validation.further import further_sets
 
     if model == KARN:
         judged = karn.validate(container, karn.resolve_training(container, policy))

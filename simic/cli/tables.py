@@ -54,8 +54,11 @@ COMMON = frozenset({"schema_version", "code_version", "config_digest", "seed", "
 MOST_ITEMS = 8
 _UNBOUNDED = 1000
 """Width in characters that no table exceeds."""
-_NARROW = {"test accuracy": "test\nacc.", "parameters": "para-\nmeters"}
-"""Headers of numeric columns, broken into two lines."""
+_NARROW = {
+    "test accuracy": "test\nacc.", "parameters": "para-\nmeters", "validation": "vali-\ndation",
+    "of host": "of\nhost", "extra compute": "extra\ncom-\npute", "controller": "con-\ntrol-\nler",
+}  # fmt: skip
+"""Headers of numeric columns, broken into lines."""
 _STATUS = {
     PolicyStatus.CHAMPION: "champion",
     PolicyStatus.FORMER: "former champion",
@@ -90,15 +93,13 @@ def trial_table(report: TrialReport, title: str | None = None, images: str | Non
 
 
 def family_table(report: TrialReport) -> RenderableType:
-    """Return the results within each family; a family of one host has no difference to wait, and the note says so."""
+    """Return the results within each family, and what their intervals are."""
     text, title = proof.render_families(report), "By family, paired by host"
-    table = fitting_table(text, title, names=2)
+    notes = [proof.INTERVALS_NOTE]
     single = sorted({name for row in report.controllers for name, own in row.by_family.items() if own.episodes == 1})
-    if not single:
-        return table
-    return Group(
-        table, Text(f"-: no difference to wait and no interval for families of one host: {', '.join(single)}.")
-    )
+    if single:
+        notes.append(f"-: no difference to wait and no interval for families of one host: {', '.join(single)}.")
+    return Group(fitting_table(text, title, names=2), *map(Text, notes))
 
 
 def cost_table(report: TrialReport) -> RenderableType:

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from simic.cli import completion
-from simic.cli.console import EXIT_CODES, emit, stderr
+from simic.cli.console import EXIT_CODES, LOADING_TORCH, emit, stderr, working
 from simic.cli.headroom import headroom
 from simic.cli.options import (
     CONSULTING_HELP,
@@ -123,7 +123,8 @@ def trials(
         raise ConfigError(f"--controllers is empty; expected names such as {','.join(TRIAL_CONTROLLERS)}")
     extra = {"world.set": world_set, "trial.hosts_per_family": hosts}
     container = open_container(profile, seed, override, extra, controllers=names or ())
-    from simic.app import training
+    with working(LOADING_TORCH):
+        from simic.app import training
 
     factors = RENT_FACTORS if rent_sweep else ()
     report = training.try_controllers(
@@ -171,7 +172,8 @@ def search(
         check_folder_of(out)
     use = HomeUse.MAKE if out is None else HomeUse.NONE
     container = open_container(profile, seed, override, {"world.set": world_set}, use=use)
-    from simic.app.evidence import plan_books
+    with working(LOADING_TORCH):
+        from simic.app.evidence import plan_books
 
     make = plan_books.search_plans if only is None else plan_books.fit_tree
     book, path = make(container, out)

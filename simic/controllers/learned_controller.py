@@ -80,6 +80,11 @@ class LearnedController:
         if karn is not None:
             self._consult(karn)
 
+    @property
+    def blueprints(self) -> tuple[str, ...]:
+        """Return the blueprints that the policy knows; it cannot read a state with a seed of another one."""
+        return tuple(self._card.blueprints)
+
     def _consult(self, karn: ConsultedKarn) -> None:
         card = karn.loaded.card
         if card.blueprints != self._card.blueprints:

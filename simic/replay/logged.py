@@ -28,9 +28,9 @@ from simic.replay.dataset import GraphDataset
 from simic.replay.decode import column, numbers
 from simic.replay.graph_table import GraphTable
 from simic.replay.rows import EpisodeBatch, Sequences, episode_batch_of, read_parts
-from simic.snapshots.parts import STEPS_NAME
+from simic.snapshots.parts import STEPS_NAME, read_rows
 
-__all__ = ["EpisodeHead", "Log", "episode_heads", "horizons_of", "read_log"]
+__all__ = ["EpisodeHead", "Log", "episode_heads", "germinated_in", "horizons_of", "read_log"]
 
 _TERMS = ("reward_progress", "reward_rent", "reward_penalty")
 """Terms of ``basic``, which every family has: their undiscounted sum is the return of trials."""
@@ -106,6 +106,16 @@ def horizons_of(manifest: SnapshotManifest, split: Split) -> dict[str, int]:
         run_ids = column(first, "run_id").cast(pa.string()).to_pylist()
         by_run |= dict(zip(run_ids, horizons.tolist(), strict=True))
     return by_run
+
+
+def germinated_in(manifest: SnapshotManifest, run_ids: Collection[str]) -> set[str]:
+    """Return the blueprints that the given episodes germinated, without decoding their states."""
+    wanted, found = pa.array(sorted(run_ids), type=pa.string()), set[str | None]()
+    for split in Split:
+        for batch in read_rows(manifest, split.value, ("run_id",), ("action",), batch_rows=_BATCH_ROWS):
+            own = batch.filter(pc.is_in(batch.column("run_id").cast(pa.string()), value_set=wanted))
+            found.update(pc.unique(pc.struct_field(own.column("action"), "blueprint")).to_pylist())
+    return {name for name in found if name is not None}
 
 
 class Log(NamedTuple):

@@ -15,6 +15,7 @@ from simic.hosts.host_sets import SETS
 __all__ = [
     "COST_COLUMNS",
     "COST_NOTE",
+    "INTERVALS_NOTE",
     "RENT_FACTORS",
     "SCORED_MARK",
     "SCORED_NOTE",
@@ -86,6 +87,11 @@ COST_NOTE = (
     "observations show, over those of the host's training (3 x parameters x samples x epochs)."
 )
 """What the columns mean."""
+INTERVALS_NOTE = (
+    "Intervals by family are Student's. Those over all hosts are a percentile bootstrap's from 30 hosts of each family "
+    "on, and Student's below; so in a set of one family the two may differ."
+)
+"""Which kind of interval a difference of trials has."""
 STATIC_COLUMNS = ("same", "epochs", "static return", "minus static", "static test", "test minus static")
 STATIC_NOTE = (
     "Static: host and kept seeds as one network from epoch 0 on, at the alpha that they were kept with, for the same "

@@ -6,6 +6,7 @@ lands as well, and the next ingest finds nothing to do.
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import shutil
@@ -128,6 +129,9 @@ INTRUDERS: dict[str, Intruder] = {
     "another ending": Intruder(file("m.txt"), "unreadable", "expected a name that ends in .jsonl or"),
     "another ending on the longest name": Intruder(file("m" * 255), "unreadable", "expected a name that ends in"),
     "gzip": Intruder(file("m.jsonl.gz", b"\x1f\x8b"), "unreadable", "expected a name that ends in"),
+    "gzip by the name of a plain file": Intruder(
+        file("m.jsonl", gzip.compress(ROWS)), "unreadable", "found gzip: decompress it with gunzip; set aside as"
+    ),
     "a directory": Intruder(folder_with_reports, "unreadable", "expected a regular file, found a directory"),
     "a link to a file outside": Intruder(
         lambda folder: (folder / "m.jsonl").symlink_to("/etc/passwd"), "unreadable", "found a symbolic link"

@@ -13,6 +13,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+from support.builders.deciding_policies import sealed_decider
 
 import simic
 from simic.app import artifacts, data, training
@@ -20,12 +21,13 @@ from simic.app.container import Container
 from simic.app.evidence import evaluation
 from simic.app.names.blueprint_vocabulary import vocabulary
 from simic.bus.protocol import Line
-from simic.contracts.errors import ContractError
+from simic.contracts.errors import ConfigError, ContractError
 from simic.controllers.policy_files import load_policy
 from simic.ingestion.check import ReportCheck
 from simic.runtime.clock import utc_now
 from simic.runtime.home import Home
 from simic.runtime.settings import load_profile
+from simic.trust.seal import MANIFEST_NAME, seal
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "foreign_reports"
@@ -148,6 +150,21 @@ def test_an_export_knows_the_declared_blueprints(container: Container, tmp_path:
     card = data.export_snapshot(container, snapshot.digest, "pyg", tmp_path / "out", "validation")
     assert card.steps == 8 * snapshot.episodes["validation"] > 0
     assert {f"blueprint={name}" for name in GRAFTS} <= set(card.features["slot"])
+
+
+def test_an_evaluation_names_unknown_blueprints_before_it_reads_the_log(
+    container: Container, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(evaluation, "_read")
+    undeclared = Container(container.home, load_profile("default"), 0)
+    with pytest.raises(ConfigError, match=r"split_unit, stack_layer, which are unknown here; give the --profile"):
+        evaluation.evaluate(undeclared, evaluation.EvaluationChoice(policy="wait"))
+    path = container.home.root / "decider"
+    sealed_decider(path)
+    (path / MANIFEST_NAME).unlink()
+    seal(path, container.signer)
+    with pytest.raises(ContractError, match="split_unit, stack_layer, which the policy does not know; evaluate one"):
+        evaluation.evaluate(container, evaluation.EvaluationChoice(policy=str(path)))
 
 
 def test_training_without_the_declaration_says_which_blueprints_are_unknown(container: Container) -> None:

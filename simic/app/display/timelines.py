@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from operator import itemgetter
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Any
 
 from simic.catalogue.own_queries import own_query
@@ -44,8 +44,13 @@ def check_plot(path: Path) -> None:
     if path.suffix.lower() != ".png" or path.is_dir():
         raise ConfigError(f"--plot expects the name of a .png file, found {str(path)!r}")
     check_folder_of(path)
-    if not os.access(path if path.exists() else path.parent, os.W_OK):
-        raise ConfigError(f"--plot {str(path)!r}: it is not writable")
+    try:  # permissions do not tell: in some folders of the system nobody can create a file
+        with path.open("ab") if path.exists() else TemporaryFile(dir=path.parent):
+            pass
+    except OSError as error:
+        raise ConfigError(
+            f"--plot {str(path)!r}: expected a place where a file can be written, found: {error.strerror}; name another"
+        ) from error
 
 
 def draw_reported(container: Container, run: str, path: Path) -> EpisodeRecord:

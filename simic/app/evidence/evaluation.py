@@ -16,7 +16,7 @@ from simic.app.container import Container
 from simic.app.names.blueprint_vocabulary import vocabulary
 from simic.app.names.trial_controllers import spec_in_set
 from simic.contracts.controllers import ControllerSpec
-from simic.contracts.errors import ConfigError
+from simic.contracts.errors import ConfigError, ContractError
 from simic.contracts.names import short
 from simic.contracts.policy_names import SHORTEST
 from simic.contracts.results.karn import KarnReport
@@ -30,7 +30,7 @@ from simic.controllers.logged_states import TargetActions, actions_of_policy, ac
 from simic.learning.fitted_evaluation import fit_values
 from simic.numerics.off_policy import LoggedEpisodes
 from simic.replay.cut_off import CutOff, cut_off_episodes
-from simic.replay.logged import EpisodeHead, Log, episode_heads, read_log
+from simic.replay.logged import EpisodeHead, Log, episode_heads, germinated_in, read_log
 from simic.runtime.seeds import derive
 from simic.snapshots.index import find_folder
 from simic.snapshots.manifest import Verify, read_manifest
@@ -70,10 +70,11 @@ def evaluate(container: Container, choice: EvaluationChoice) -> OffPolicyReport:
     """Judge a policy from the episodes that others logged, and keep the receipt.
 
     Raises:
-        ConfigError: if policy or snapshot are unknown, the controller draws its actions, or a return lies outside the
-            declared range.
+        ConfigError: if policy or snapshot are unknown, the controller draws its actions, the episodes have blueprints
+            that are neither installed nor declared, or a return lies outside the declared range.
         IntegrityError: if policy or snapshot are not as they were sealed.
-        ContractError: if rows cannot be evaluated on, such as one without a propensity.
+        ContractError: if rows cannot be evaluated on, such as one without a propensity, or the policy does not know a
+            blueprint of the episodes.
     """
     started_at = container.clock()
     spec = spec_in_set(container, choice.policy)
@@ -84,6 +85,7 @@ def evaluate(container: Container, choice: EvaluationChoice) -> OffPolicyReport:
     drawn, left_out = _select(heads, trained, choice, keeps_test=keeps_test)
     used = in_groups(drawn) or drawn
     left_out |= {TOO_FEW: len(drawn) - len(used)} if len(used) < len(drawn) else {}
+    _check_blueprints(container, spec, manifest, used)
     log = _read(container, manifest, used)
     judgement, bounds = no_judgement(len(used)), list[LowerBound]()
     if log is not None:
@@ -239,6 +241,29 @@ def _is_of(episode: EpisodeHead | CutOff, name: str) -> bool:
     return name in (episode.controller, episode.behaviour) or (
         is_policy and len(name) >= SHORTEST and episode.behaviour.startswith(name)
     )
+
+
+def _check_blueprints(
+    container: Container, spec: ControllerSpec, manifest: SnapshotManifest, used: Sequence[EpisodeHead]
+) -> None:
+    """Check before the log is read that this home and the policy know every blueprint that was germinated in it.
+
+    Raises:
+        ConfigError: for one that is neither installed nor declared.
+        ContractError: for one that the policy does not know.
+    """
+    germinated = germinated_in(manifest, [head.run_id for head in used])
+    if unknown := sorted(germinated.difference(vocabulary(container.config.ingest))):
+        raise ConfigError(
+            f"blueprints: the episodes germinated {', '.join(unknown)}, which are unknown here; give the --profile "
+            "that declares them in ingest.declared_blueprints, or install them"
+        )
+    policy = None if spec.policy_digest is None else make(spec, [])
+    if isinstance(policy, LearnedController) and (unknown := sorted(germinated.difference(policy.blueprints))):
+        raise ContractError(
+            f"blueprints: the episodes germinated {', '.join(unknown)}, which the policy does not know; evaluate one "
+            "that learned where they are declared, or choose other episodes with --log"
+        )
 
 
 def _read(container: Container, manifest: SnapshotManifest, used: list[EpisodeHead]) -> Log | None:

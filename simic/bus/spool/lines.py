@@ -18,10 +18,27 @@ import zstandard
 
 from simic.bus.protocol import Defect, Line
 
-__all__ = ["COMPRESSED_SUFFIX", "NO_LIMITS", "PLAIN_SUFFIX", "FileLimits", "read_lines", "read_start", "read_stream"]
+__all__ = [
+    "COMPRESSED_SUFFIX",
+    "FORMATS",
+    "NO_LIMITS",
+    "PLAIN_SUFFIX",
+    "FileLimits",
+    "read_lines",
+    "read_start",
+    "read_stream",
+]
 
 PLAIN_SUFFIX = ".jsonl"
 COMPRESSED_SUFFIX = ".jsonl.zst"
+FORMATS = {
+    b"\x1f\x8b": "gzip: decompress it with gunzip",
+    b"PK\x03\x04": "a ZIP archive: unpack it",
+    b"\x28\xb5\x2f\xfd": "Zstandard: name it *.jsonl.zst",
+    b"\xff\xfe": "UTF-16: write it in UTF-8",
+    b"\xfe\xff": "UTF-16: write it in UTF-8",
+}
+"""First bytes of files of which no line is JSON in UTF-8, and what they are."""
 
 # A symbolic link could point anywhere and a pipe would block for ever; both are refused.
 _OPEN_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
@@ -67,8 +84,8 @@ def read_lines(
 
     A line longer than ``max_line_bytes`` is cut and flagged TOO_LONG; its rest is skipped. If a compressed file breaks
     off, the readable part of the last line is yielded once, flagged TORN. A file that exceeds ``limits`` or changes
-    while it is read ends with a line flagged GIVEN_UP. Raises OSError for a file that cannot be read, for example a
-    symbolic link, a pipe or a device.
+    while it is read ends with a line flagged GIVEN_UP. A plain file in one of ``FORMATS`` gives one line, flagged
+    UNREADABLE. Raises OSError for a file that cannot be read, for example a symbolic link, a pipe or a device.
     """
     with os.fdopen(os.open(path, _OPEN_FLAGS), "rb") as file:
         budget = _Budget(limits, monotonic)
@@ -104,6 +121,8 @@ def _file_blocks(file: BinaryIO, is_packed: bool, budget: _Budget) -> Generator[
     if not stat.S_ISREG(status.st_mode):
         raise OSError(errno.EINVAL, "it is not a regular file")
     budget.check_file(status.st_size)
+    if not is_packed:
+        _check_format(file)
     source = _plain(file, status.st_size)
     with closing(_unpacked(source) if is_packed else source) as blocks:
         yield from blocks
@@ -113,6 +132,16 @@ def _file_blocks(file: BinaryIO, is_packed: bool, budget: _Budget) -> Generator[
             f"expected {status.st_size} bytes as at the start of reading, found {size}: the file was put into the "
             "spool before it was whole",
         )
+
+
+def _check_format(file: BinaryIO) -> None:
+    """Raise _EndError for a file without a line of JSON, whose bytes between line ends are no lines; read nothing."""
+    first = file.read(max(map(len, FORMATS)))
+    file.seek(0)
+    for start, what in FORMATS.items():
+        if first.startswith(start):
+            wanted = f"expected lines of JSON in UTF-8, or Zstandard in a file named *{COMPRESSED_SUFFIX}"
+            raise _EndError(Defect.UNREADABLE, f"{wanted}, found {what}")
 
 
 def _stream_blocks(

@@ -56,6 +56,11 @@ def test_reports_that_a_full_writer_refuses_are_written_with_the_next_step(
     assert steps_in(tmp_path) == list(range(6))
 
 
+def test_reports_to_something_of_a_wrong_type_are_refused_by_name() -> None:
+    with pytest.raises(TypeError, match=r"report_to: expected .* found int"):
+        grow(Net(), report_to=5)
+
+
 def test_a_second_finalize_writes_what_the_first_could_not(tmp_path: Path) -> None:
     model = Net()
     grower, optimizer = grow(model, epochs=4, report_to=tmp_path)

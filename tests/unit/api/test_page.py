@@ -15,6 +15,8 @@ from support.builders.reports import episodes
 from support.homes.pipeline import curate_all, land
 
 from simic.catalogue.contract_schemas import example_of
+from simic.contracts.state import LayerNode
+from simic.controllers.features import feature_names
 from simic.runtime.home import Home
 from simic.trust.keys import Keyring
 
@@ -44,6 +46,13 @@ def test_the_examples_run_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert isinstance(names["network"][3], torch.nn.Sequential), "the page shows a seed that was kept"  # type: ignore[index]
     check_resumption(names)
     assert len(list((tmp_path / "spool").rglob("*.jsonl.zst"))) == 1
+
+
+def test_every_measurement_of_a_layer_that_is_no_field_of_the_state_is_explained() -> None:
+    names = {name.removesuffix("_valid").partition("=")[0] for name in feature_names([])["layer"]}
+    derived = names - set(LayerNode.model_fields)
+    assert derived == {"spread", "spread_rise", "dimension", "depth"}
+    assert all(f"`{name}`" in PAGE.read_text("utf-8") for name in derived)
 
 
 def check_resumption(names: Any) -> None:

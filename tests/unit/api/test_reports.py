@@ -215,6 +215,13 @@ def test_a_blueprint_without_code_is_accepted_where_it_is_declared(tmp_path: Pat
         simic.FieldReportWriter(spool=tmp_path, blueprints=["Wider!"])
 
 
+def test_a_folder_of_a_wrong_type_is_named() -> None:
+    with pytest.raises(TypeError, match="spool: expected a folder as text or a path, found int"):
+        simic.FieldReportWriter(spool=5)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="root: expected a folder as text or a path, found bytes"):
+        simic.Home(b"home")  # type: ignore[arg-type]
+
+
 def test_a_home_and_a_file_are_no_spools(places: Home, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"is a home; give simic\.Home"):
         simic.FieldReportWriter(spool=places.root)

@@ -71,3 +71,16 @@ def test_an_episode_that_is_not_whole_is_refused_with_the_step_at_fault(tmp_path
         with pytest.raises(ContractError, match=f"episode {run}: .* {fault}; `simic check-reports FILE`"):
             timelines.draw_reported(container, run, tmp_path / "plot.png")
     assert not (tmp_path / "plot.png").exists()
+
+
+def test_a_picture_that_cannot_be_written_is_refused_before_the_work() -> None:
+    with pytest.raises(ConfigError, match=r"--plot '/proc/plot.png': expected a place where a file can be written"):
+        timelines.check_plot(Path("/proc/plot.png"))
+
+
+def test_a_check_leaves_no_file_and_changes_none(tmp_path: Path) -> None:
+    timelines.check_plot(tmp_path / "plot.png")
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "plot.png").write_bytes(b"picture")
+    timelines.check_plot(tmp_path / "plot.png")
+    assert (tmp_path / "plot.png").read_bytes() == b"picture"

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from support.servers.forked_commands import run_command
+from support.servers.forked_commands import run_command, run_script
 
 from simic.cli.main import PANELS
 from simic.cli.options import open_container
@@ -157,6 +158,20 @@ def test_an_error_nobody_foresaw_is_one_line_unless_asked_for_more(tmp_path: Pat
     assert "Traceback" in run_command(*home, "--debug", "snapshots", "list").stderr
 
 
+def test_an_error_in_a_worker_is_one_line_with_the_place_in_the_code_of_the_user(tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text("import json\n\n\ndef parse(text):\n    return json.loads(text)\n")
+    code = (
+        f"import sys\nsys.path.append({str(tmp_path)!r})\nimport own\n"
+        "from simic.cli.console import errors_become_exit_codes\nfrom simic.runtime.process_pool import run_jobs\n"
+        "with errors_become_exit_codes():\n    run_jobs(own.parse, ['1', '{'], int(sys.argv[1]))\n"
+    )
+    for workers in ("1", "2"):
+        done = run_script(code, workers)
+        assert "JSONDecodeError: Expecting property name" in done.stderr
+        assert f"({tmp_path}/own.py:5)" in done.stderr
+        assert "Traceback" not in done.stderr
+
+
 def test_sql_prints_nothing_but_a_list_of_row_objects(home: Path) -> None:
     Home(home).create()
     done = run_command("sql", "SELECT 1 AS a, NULL AS b FROM (SELECT count(*) FROM quarantine)", "--json")
@@ -261,3 +276,10 @@ def test_an_unknown_verb_is_answered_with_the_nearest_one_and_with_what_lists_al
         done = run_command(*words)
         assert (done.returncode, done.stdout) == (2, "")
         assert all(part in " ".join(done.stderr.split()) for part in said)
+
+
+@pytest.mark.parametrize(("verb", "option"), [("validate", "--policy"), ("train", "--snapshot")])
+def test_a_word_without_an_option_is_answered_with_the_option_of_the_input(verb: str, option: str) -> None:
+    done = run_command(verb, "2aa553b8", "--seed", "1", env=os.environ | {"COLUMNS": "120"})
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"Got unexpected extra argument '2aa553b8'. Did you mean {option} 2aa553b8?" in done.stderr

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 from rich.console import Console
 
-from simic.cli.console import emit, errors_become_exit_codes, parse_overrides, stream_rows
+from simic.cli.console import emit, errors_become_exit_codes, parse_overrides, stdout, stream_rows
 from simic.contracts import errors
 from simic.contracts.controllers import Plan
 from simic.contracts.results.lake import Check, Health
@@ -133,3 +133,11 @@ def test_an_override_too_long_or_too_deep_is_a_usage_error(value: str) -> None:
 def test_an_override_without_name_or_value_is_a_usage_error(pair: str) -> None:
     with pytest.raises(errors.ConfigError, match="--override"):
         parse_overrides([pair])
+
+
+def test_into_a_pipe_a_page_is_wide_unless_columns_says_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    for columns, width in ((None, 140), ("", 140), ("0", 140), ("60", 60)):
+        monkeypatch.delenv("COLUMNS", raising=False)
+        if columns is not None:
+            monkeypatch.setenv("COLUMNS", columns)
+        assert stdout().width == width

@@ -1,4 +1,4 @@
-"""`simic run` says what it does while Prefect loads, on stderr and nowhere else."""
+"""Verbs say what they do while Prefect or PyTorch loads, on stderr and nowhere else."""
 
 from __future__ import annotations
 
@@ -11,6 +11,9 @@ from pathlib import Path
 
 import pytest
 from support.builders.profiles import write_tiny_profile
+from support.servers.forked_commands import run_command
+
+from simic.runtime.home import Home
 
 SAID = "loading the flow and starting Prefect's server"
 
@@ -68,3 +71,20 @@ def test_on_a_terminal_it_is_a_spinner(tmp_path: Path, home: Path) -> None:
     finally:
         os.close(ours)
         os.close(theirs)
+
+
+@pytest.mark.parametrize("verb", ["train", "validate"])
+def test_a_stage_that_loads_pytorch_says_so_first(verb: str, home: Path) -> None:
+    Home(home).create()
+    done = run_command(verb, "--json")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("loading PyTorch, which takes seconds\nConfigError: ")
+
+
+@pytest.mark.parametrize("verb", ["ab", "compare"])
+def test_a_plot_that_cannot_be_drawn_is_refused_before_pytorch_loads(verb: str, home: Path) -> None:
+    Home(home).create()
+    done = run_command(verb, "quick", "quick -o train.distil_passes=2", "--plot", "pairs.jpg")
+    assert (done.returncode, done.stderr) == (
+        2, "ConfigError: --plot expects the name of a .png file, found 'pairs.jpg'\n"
+    )  # fmt: skip

@@ -11,12 +11,14 @@ from rich.console import Console, RenderableType
 from support.builders.judged_candidates import NOW, decision, receipt, trials
 from support.builders.published_policies import SUMMARY
 
-from simic.cli.tables import decision_table, family_table, receipt_lines, rows_table, trial_table
+from simic.cli.tables import cost_table, decision_table, family_table, receipt_lines, rows_table, trial_table
 from simic.contracts.file_digest import FileDigest
 from simic.contracts.policy_update import PolicyUpdate
 from simic.contracts.results.gate import Verdict
 from simic.contracts.results.receipts import PublicationReceipt, SnapshotManifest
 from simic.contracts.results.trials import Estimate, FamilyTrial, TrialReport
+from simic.validation.table import COST_NOTE, INTERVALS_NOTE
+from simic.validation.trials import FEW
 
 
 def _text(table: RenderableType, width: int = 140) -> str:
@@ -36,6 +38,12 @@ def test_every_controller_has_its_numbers_within_a_family() -> None:
     lines = [line.split() for line in _text(family_table(trials())).splitlines()]
     assert ["cap", "wait", "2", "3.0", "-", "60.0", "%", "100"] in lines
     assert ["cap", "blind", "2", "3.0", "+4.0", "[+3.0,", "+5.0]", "60.0", "%", "100"] in lines
+
+
+def test_families_come_with_what_their_intervals_and_those_over_all_hosts_are() -> None:
+    text = " ".join(_text(family_table(trials())).split())
+    assert "Intervals by family are Student's." in text
+    assert f"a percentile bootstrap's from {FEW} hosts of each family on" in text
 
 
 def test_one_host_per_family_has_an_interval_over_all_hosts_and_a_dash_within_the_family() -> None:
@@ -80,7 +88,17 @@ def test_numbers_are_never_cut_however_narrow_the_screen(width: int) -> None:
     assert text.count("12345") == 6 * 9
     assert text.count("f9c82d40") == 1 + 6
     if width >= 80:
-        assert max(map(len, text.splitlines())) <= width
+        assert max(len(line) for line in text.splitlines() if line != INTERVALS_NOTE) <= width
+
+
+def test_costs_fit_a_screen_of_80_columns() -> None:
+    report = trials()
+    over = Estimate(mean=-0.123, lower=-0.145, upper=-0.101, confidence=0.95, n=320)
+    numbers = {"test_over_wait": over, "host_parameters": 24690.0, "extra_compute": 0.5, "controller_compute": 0.01}
+    rows = [row.model_copy(update=numbers) for row in report.controllers]
+    lines = _text(cost_table(report.model_copy(update={"controllers": rows})), 80).splitlines()
+    assert max(len(line) for line in lines if line != COST_NOTE) <= 80
+    assert any("50.0 %" in line for line in lines)
 
 
 def test_controllers_and_families_have_one_order_in_every_table() -> None:
