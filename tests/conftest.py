@@ -34,9 +34,10 @@ for _name in (
     "MLFLOW_TRACKING_URI",
     "PREFECT_API_URL",
     "PREFECT_PROFILE",
+    "SIMIC_LAKE_URL",
+    "COLUMNS",  # 80 in the processes that pytest starts
 ):
     os.environ.pop(_name, None)
-os.environ.pop("SIMIC_LAKE_URL", None)
 
 # A run in the background of a shell ignores Ctrl-C, and so would the processes that tests interrupt.
 signal.signal(signal.SIGINT, signal.default_int_handler)
