@@ -35,7 +35,7 @@ _BYTE_ORDER_MARK = {b"\xef\xbb\xbf": "a byte order mark: write UTF-8 without one
 
 
 def add_to(app: typer.Typer) -> None:
-    """Register the verb."""
+    """Register `simic check-reports`, with its exit codes."""
     app.command("check-reports", epilog=EXIT_CODES)(check_reports)
 
 

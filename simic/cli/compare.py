@@ -74,7 +74,7 @@ _SEQUENTIAL_NOTE = (
 
 
 def add_to(app: typer.Typer) -> None:
-    """Register the verb."""
+    """Register `simic compare`, with its exit codes."""
     app.command("compare", epilog=EXIT_CODES)(compare)
 
 

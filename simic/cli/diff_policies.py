@@ -40,7 +40,7 @@ _NOTE = (
 
 
 def add_to(app: typer.Typer) -> None:
-    """Register the verb."""
+    """Register `simic diff-policies`, with its exit codes."""
     app.command("diff-policies", epilog=EXIT_CODES)(diff_policies)
 
 

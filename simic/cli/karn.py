@@ -18,7 +18,7 @@ promote, publish and rollback work on Karn."""
 
 
 def add_to(app: typer.Typer) -> None:
-    """Register the verbs."""
+    """Register the verbs of `simic karn`."""
     group = typer.Typer(help=HELP, no_args_is_help=True)
     group.command("train", epilog=EXIT_CODES)(train)
     app.add_typer(group, name="karn")

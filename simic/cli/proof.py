@@ -95,7 +95,7 @@ Fresh: TypeAlias = Annotated[
 
 
 def add_to(app: typer.Typer) -> None:
-    """Register the verb."""
+    """Register `simic proof`, with its exit codes."""
     app.command("proof", epilog=PROOF_CODES)(proof)
 
 

@@ -50,7 +50,7 @@ class _StageCommand(TyperCommand):
     """A verb that has options only, and names one of them where a word without an option is given."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse as every command does, but for such a word."""
+        """Parse the options; fail with the name of one of them if such a word is left."""
         ctx.allow_extra_args = True
         rest: list[str] = super().parse_args(ctx, args)
         if rest and not ctx.resilient_parsing:
@@ -59,7 +59,7 @@ class _StageCommand(TyperCommand):
 
 
 def add_to(app: typer.Typer) -> None:
-    """Register the verbs."""
+    """Register the verbs that each do one stage of a run."""
     for verb in (collect, ingest, curate, train, validate):
         app.command(verb.__name__, cls=_StageCommand, epilog=EXIT_CODES)(verb)
 

@@ -55,7 +55,7 @@ def _book_part(text: str) -> BookPart:
 
 
 def add_to(app: typer.Typer) -> None:
-    """Register the verbs."""
+    """Register `simic trials`, and the verbs of `simic plans`."""
     plans = typer.Typer(
         help="Plan books: the plans and rules of the controllers heuristic, blind, symptom, oracle and expert. "
         "The headroom of a set: what one seed per host can gain.",

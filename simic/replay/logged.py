@@ -42,7 +42,7 @@ _Part: TypeAlias = tuple[EpisodeBatch, NDArray[np.float64]]
 
 
 class EpisodeHead(NamedTuple):
-    """What an episode of a snapshot is, without its steps."""
+    """Identity, split and controller of an episode, read without its steps."""
 
     run_id: str
     set: str

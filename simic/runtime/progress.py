@@ -69,7 +69,7 @@ class _Remarks(Console):
 class RichProgress:
     """Live bars on a terminal; elsewhere plain lines at the start, at intervals and at the end.
 
-    A thread says the lines of work whose units take longer than the interval.
+    A thread writes the lines of work whose units take longer than the interval.
     """
 
     def __init__(self, console: Console | None = None) -> None:

@@ -135,7 +135,7 @@ def _file_blocks(file: BinaryIO, is_packed: bool, budget: _Budget) -> Generator[
 
 
 def _check_format(file: BinaryIO) -> None:
-    """Raise _EndError for a file without a line of JSON, whose bytes between line ends are no lines; read nothing."""
+    """Raise _EndError for a file that starts as one of ``FORMATS`` does; leave it at its start."""
     first = file.read(max(map(len, FORMATS)))
     file.seek(0)
     for start, what in FORMATS.items():

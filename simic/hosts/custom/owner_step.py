@@ -80,14 +80,14 @@ class OwnerStep:
         number = torch._C._current_graph_task_id()  # noqa: SLF001
         if number != self._backward:
             self._backward = number
-            keeps = self._norms or not self.is_empty  # or else no device has to answer
+            keeps = self._norms or not self.is_empty  # otherwise there is nothing to forget
             if keeps and self.accumulated and self._are_cleared():
                 self.forget()  # the owner cleared the gradients of batches without a step
             # A pass that gave parameters nothing, as for a penalty on gradients, has no share in their gradients.
             self._scales = {key: scale for key, scale in self._scales.items() if scale.accumulated < self.accumulated}
 
     def _are_cleared(self) -> bool:
-        """Return whether all gradients that had reached parameters are gone or set to 0; their device may answer."""
+        """Return whether all gradients that had reached parameters are gone or set to 0; this may wait for a device."""
         latest = None if self._latest is None else self._latest.grad
         if latest is not None and _writes(latest) == self._version:
             return False  # nobody has written to it since, so no device has to answer
