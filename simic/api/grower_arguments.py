@@ -43,6 +43,8 @@ __all__ = [
 _LOG = logging.getLogger(__name__)
 _SHORT_INTEGERS = (torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool)
 
+_PLURAL: dict[type, str] = {str: "names", Layer: "Layers"}
+
 T = TypeVar("T", bound=Contract)
 Data: TypeAlias = tuple[Tensor, Tensor] | Iterable[tuple[Tensor, Tensor]]
 """Inputs [n, ...] and labels [n, ...], or batches of them, such as a ``DataLoader``."""
@@ -87,6 +89,9 @@ def network_of(module: nn.Module, given: NetworkArguments, *, warns: bool) -> Ne
         ConfigError: if the layers or the loss cannot be used, or samples are no tensors.
         DatasetError: if labels are invalid.
     """
+    for what, function in (("loss", given.loss), ("logits", given.logits)):
+        if function is not None and not callable(function):
+            raise ConfigError(f"{what}: expected a function, found {type(function).__name__}")
     device = next((parameter.device for parameter in module.parameters()), torch.device("cpu"))
     own, chunk = _joined(given.validation, device)
     task = task_of(own.labels, "validation", given.loss)
@@ -126,14 +131,13 @@ def world_of(name: str, epochs: int, lifecycle: Rules, governor: Rules) -> World
 
 
 def _settings(kind: type[T], what: str, given: Rules) -> T:
+    known = f"settings of {what}: {', '.join(kind.model_fields)}"
+    if given is not None and not isinstance(given, Mapping):
+        raise ConfigError(f"{what}: expected settings by name, found {type(given).__name__}; {known}")
     try:
-        return kind.model_validate({} if given is None else dict(given))
-    except (ValidationError, TypeError, ValueError) as error:
-        told = f"{what}: {error}"
-        if isinstance(error, ValidationError):
-            told = describe_faults(error, what, within=what)
-        known = ", ".join(kind.model_fields)
-        raise ConfigError(f"{told}; found {given!r}; settings of {what}: {known}") from error
+        return kind.model_validate(dict(given or {}))
+    except ValidationError as error:
+        raise ConfigError(f"{describe_faults(error, what, within=what)}; found {given!r}; {known}") from error
 
 
 class _Joined(NamedTuple):
@@ -217,8 +221,7 @@ def _batch(given: Any, problem: str) -> tuple[Tensor, Tensor]:
 
 def _layers_of(model: nn.Module, slots: Sequence[str | Layer], head: str | None, inputs: Tensor) -> list[Layer]:
     """Return the layers of the graph: those with a slot in the order in which they run, then the head."""
-    if isinstance(slots, str):
-        raise ConfigError(f"slots: expected a list of names, found the text {slots!r}")
+    _check_list("slots", slots, (str, Layer))
     given = [slot for slot in slots if isinstance(slot, Layer)]
     if given:
         if len(given) != len(slots) or head is not None:
@@ -243,12 +246,24 @@ def _layers_of(model: nn.Module, slots: Sequence[str | Layer], head: str | None,
 
 def known_blueprints(blueprints: Sequence[str]) -> tuple[str, ...]:
     """Return names of blueprints that exist; raise ConfigError for others."""
-    if isinstance(blueprints, str):
-        raise ConfigError(f"blueprints: expected a list of names, found the text {blueprints!r}")
+    _check_list("blueprints", blueprints, (str,))
     known = blueprint_names()
+    if not blueprints:
+        raise ConfigError(f"blueprints: expected at least one name among {', '.join(known)}; found none")
     if unknown := [name for name in blueprints if name not in known]:
         raise ConfigError(f"blueprints: expected names among {', '.join(known)}; found {unknown}")
     return tuple(blueprints)
+
+
+def _check_list(what: str, given: Any, kinds: tuple[type, ...]) -> None:
+    """Raise ConfigError for anything but a list, or another sequence, of such elements; a text is no list of names."""
+    wanted = f"{what}: expected a list of {' or '.join(_PLURAL[kind] for kind in kinds)}"
+    if isinstance(given, str):
+        raise ConfigError(f"{wanted}, found the text {given!r}")
+    if not isinstance(given, Sequence):
+        raise ConfigError(f"{wanted}, found {type(given).__name__}")
+    if others := [element for element in given if not isinstance(element, kinds)]:
+        raise ConfigError(f"{wanted}, found {others[0]!r} in it")
 
 
 def identity_of(name: str, seed: int) -> HostIdentity:

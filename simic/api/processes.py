@@ -205,8 +205,8 @@ def unwrapped(model: nn.Module | WrappedPart) -> tuple[nn.Module, Processes]:
     Trainers that wrap more than what grows give a ``WrappedPart``.
 
     Raises:
-        ConfigError: if several processes run, and the model is not in a ``DistributedDataParallel``; or if it is the
-            result of ``torch.compile``.
+        ConfigError: if several processes run, and the model is not in a ``DistributedDataParallel``; if it is the
+            result of ``torch.compile``; or if it is no module.
     """
     for candidate in (model, getattr(model, "module", None)):
         if isinstance(getattr(candidate, "_orig_mod", None), nn.Module):
@@ -224,6 +224,8 @@ def unwrapped(model: nn.Module | WrappedPart) -> tuple[nn.Module, Processes]:
             f"model: {count} processes train together; expected their torch.nn.parallel.DistributedDataParallel, "
             f"found {type(model).__name__}; wrap the model first, and give the Grower the wrapper"
         )
+    if not isinstance(model, nn.Module):
+        raise ConfigError(f"model: expected a torch.nn.Module, found {type(model).__name__}")
     return model, Processes(None)
 
 

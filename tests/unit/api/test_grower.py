@@ -573,9 +573,18 @@ def test_what_cannot_grow_is_refused_with_the_reason() -> None:
         ({"slots": ["grus"]}, "no submodules"),
         ({"slots": []}, "at least one name"),
         ({"slots": "gru"}, "a list of names"),
+        ({"slots": 5}, "slots: expected a list of names or Layers, found int"),
+        ({"slots": ["gru", 5]}, "slots: expected a list of names or Layers, found 5 in it"),
+        ({"slots": iter(["gru"])}, "slots: expected a list of names or Layers, found list_iterator"),
         ({"slots": ["gru", "head"]}, "'head' gives the logits"),
         ({"blueprints": ["gate", "dens"]}, r"names among .*dense.*; found \['dens'\]"),
         ({"blueprints": "dense"}, "blueprints: expected a list of names"),
+        ({"blueprints": 5}, "blueprints: expected a list of names, found int"),
+        ({"blueprints": [5]}, "blueprints: expected a list of names, found 5 in it"),
+        ({"blueprints": []}, "blueprints: expected at least one name among .*dense.*; found none"),
+        ({"lifecycle": 5}, "lifecycle: expected settings by name, found int; settings of lifecycle: .*embargo_epochs"),
+        ({"loss": 5}, "loss: expected a function, found int"),
+        ({"logits": 5}, "logits: expected a function, found int"),
         ({"epochs": 3}, "4 to 1,000"),
         ({"epochs": "10"}, "epochs: expected a whole number from 4 to 1,000, found '10'"),
         ({"seeds_max": 0}, "seeds_max: expected a whole number from 1"),
@@ -589,7 +598,12 @@ def test_what_cannot_grow_is_refused_with_the_reason() -> None:
     ):
         with pytest.raises(simic.ConfigError, match=reason):
             grow(Tuples(), **changes)
+    model: Any = 5
+    with pytest.raises(simic.ConfigError, match=r"model: expected a torch.nn.Module, found int"):
+        grow(model, torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=0.1))
     model = make_loop("recurrent", policy=None).model
+    with pytest.raises(simic.ConfigError, match=r"expected an optimiser of torch.optim, or .*; found int"):
+        grow(model, 5, slots=["mixer"])
     with pytest.raises(simic.ConfigError, match="LBFGS"):
         grow(model, torch.optim.LBFGS(model.parameters()), slots=["mixer"])
     with pytest.raises(simic.ConfigError, match="trains no parameter"):

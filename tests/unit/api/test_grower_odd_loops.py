@@ -309,7 +309,9 @@ class Wrapped(Optimizer):
 def test_what_wraps_an_optimiser_is_refused_and_leaves_nothing_behind() -> None:
     model = Net()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
-    with pytest.raises(simic.ConfigError, match="a Wrapped takes no hooks of its steps; give the optimiser that"):
+    with pytest.raises(
+        simic.ConfigError, match="hooks of its steps as these do; a Wrapped takes none: give the optimiser that"
+    ):
         grow(model, Wrapped(optimizer))
     grow(model, optimizer)
 
