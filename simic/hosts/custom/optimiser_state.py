@@ -27,11 +27,11 @@ def group_of(optimiser: Optimizer, module: nn.Module, hook: LayerHook, who: str)
         optimiser.register_step_pre_hook(lambda *_: None).remove()
     except AttributeError as error:
         kind = type(optimiser).__name__
-        wanted = f"{who}: expected an optimiser of torch.optim, or one that takes hooks of its steps as these do"
+        expected = f"{who}: expected an optimiser of torch.optim, or one that takes hooks of its steps as these do"
         if getattr(optimiser, "param_groups", None) is None:
-            raise ConfigError(f"{wanted}; found {kind}") from error
+            raise ConfigError(f"{expected}; found {kind}") from error
         raise ConfigError(
-            f"{wanted}; a {kind} takes none: give the optimiser that it wraps, such as its attribute `optimizer`"
+            f"{expected}; a {kind} takes none: give the optimiser that it wraps, such as its attribute `optimizer`"
         ) from error
     own = {id(parameter) for parameter in module.get_submodule(hook.name).parameters()}
     known = {id(parameter) for parameter in module.parameters()}
