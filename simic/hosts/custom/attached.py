@@ -89,7 +89,6 @@ class AttachedHost:
         self.topology, self.blueprints = layout.topology, blueprints
         self._task = self.host.task
         self._loss, self._optimiser, self._has_test, self._who = loss, optimiser, has_test, who
-        self._parameters = np.array([self.host.parameters], dtype=np.int64)
         groups = [group_of(optimiser, spec.module, hook, who) for hook in self._slot_hooks()]
         self.attached = AttachedSeeds(spec.module, optimiser, groups)
         self._assignment = self._nothing()
@@ -126,7 +125,9 @@ class AttachedHost:
         return layer_columns([self.host.spec.layers])
 
     def parameters(self) -> NDArray[np.int64]:
-        return self._parameters
+        mine = self._ids_of_seeds()
+        count = sum(one.numel() for one in self.host.trained.values() if id(one) not in mine)
+        return np.array([count], dtype=np.int64)
 
     def germinate(self, _host: int, slot: int, number: int, blueprint: int) -> None:
         site = self.topology.sites[slot]
@@ -177,7 +178,7 @@ class AttachedHost:
         return np.array([self.host.weight_norms()])
 
     def is_finite(self) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-        mine = {id(seed.parameters) for seed in self.seeds.values()}
+        mine = self._ids_of_seeds()
         # A parameter that nothing trains may hold infinities on purpose, as a mask does.
         whole = {id(parameter): parameter for parameter in (*self.host.module.parameters(), *trained(self._optimiser))}
         own = [one for one in whole.values() if one.requires_grad and id(one) not in mine]
@@ -186,6 +187,9 @@ class AttachedHost:
         for slot, seed in self.seeds.items():
             seeds[0, slot] = all(bool(tensor.isfinite().all()) for tensor in self._with_state([seed.parameters]))
         return np.array([good]), seeds
+
+    def _ids_of_seeds(self) -> set[int]:
+        return {id(seed.parameters) for seed in self.seeds.values()}
 
     def memory(self) -> Memory:
         own = list(self.host.module.parameters())

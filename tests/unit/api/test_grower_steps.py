@@ -85,6 +85,9 @@ def test_a_layer_is_measured_that_its_owner_unfreezes_or_replaces_later(is_repla
     train(grower, optimizer, 1)
     body, head = layer_norms(grower)
     assert body and bool(head) is is_replaced
+    size = sum(parameter.numel() for parameter in model.parameters())
+    frozen = 0 if is_replaced else sum(parameter.numel() for parameter in model.head.parameters())
+    assert grower.state.host_parameters == size - frozen
     model.head.requires_grad_(True)
     if is_replaced:
         model.head.weight = torch.nn.Parameter(torch.randn_like(model.head.weight))
@@ -92,6 +95,8 @@ def test_a_layer_is_measured_that_its_owner_unfreezes_or_replaces_later(is_repla
         model.head.bias.requires_grad_(False)  # it was watched from the beginning
     train(grower, optimizer, 1)
     assert all(layer_norms(grower))
+    frozen = model.head.bias.numel() if is_replaced else 0
+    assert grower.state.host_parameters == size - frozen
 
 
 def test_a_parameter_counts_in_each_layer_that_holds_it_now() -> None:
