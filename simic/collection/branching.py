@@ -13,6 +13,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from simic.contracts.actions import Head, Op
+from simic.contracts.batches import HEAD_INDEX, OP_INDEX
 from simic.contracts.state import HostIdentity
 from simic.controllers.branching import Action, candidate_actions, may_branch
 from simic.hosts.rollout import Step
@@ -22,6 +24,9 @@ __all__ = ["Branch", "BranchChoice", "choose_branches"]
 
 EARLINESS = 1.5
 """A decision after epoch t is branched with a weight of t ** -EARLINESS: more of the episode depends on early ones."""
+FURTHER = 2
+"""Largest number of branched decisions of an episode at which a seed began after its first one. What such
+a seed is worth changes within an epoch, and weights that favour early steps leave out most of these decisions."""
 
 
 class Branch(NamedTuple):
@@ -67,11 +72,21 @@ def choose_branches(
 
 
 def _decisions(steps: Sequence[Step], row: int, choice: BranchChoice, draw: np.random.Generator) -> list[Step]:
-    """Return at most ``choice.decisions`` different steps of one episode, drawn with weights that favour early ones."""
+    """Return at most ``choice.decisions`` different steps of one episode.
+
+    At least one is drawn, with weights that favour early steps. Those at which a further seed began come before that.
+    """
     possible = [step for step in steps if step.live[row] and may_branch(step.epoch, step.masks, row, choice.since)]
-    weights = np.array([max(step.epoch, 1) ** -EARLINESS for step in possible])
     size = min(choice.decisions, len(possible))
     if not size:
         return []
-    chosen = draw.choice(len(possible), size, replace=False, p=weights / weights.sum())
-    return [possible[index] for index in np.sort(chosen).tolist()]
+    began = [index for index, step in enumerate(possible) if _begins_seed(step, row)]
+    first = began[1:][: min(FURTHER, size - 1)]
+    others = np.setdiff1d(np.arange(len(possible)), first)
+    weights = np.array([max(possible[index].epoch, 1) ** -EARLINESS for index in others.tolist()])
+    drawn = draw.choice(others, size - len(first), replace=False, p=weights / weights.sum())
+    return [possible[index] for index in sorted([*first, *drawn.tolist()])]
+
+
+def _begins_seed(step: Step, row: int) -> bool:
+    return bool(step.decisions.actions[row, HEAD_INDEX[Head.OP]] == OP_INDEX[Op.GERMINATE])

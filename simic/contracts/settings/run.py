@@ -146,8 +146,8 @@ class CollectConfig(Contract):
     further: tuple[FurtherCollection, ...] = (
         FurtherCollection(set="varied", branch_hosts=304, round_branch_hosts=114),
         FurtherCollection(set="shapes", branch_hosts=182, round_branch_hosts=65),
-        FurtherCollection(set="maps", branch_hosts=144, round_branch_hosts=18),
-        FurtherCollection(set="compound", branch_hosts=84, round_branch_hosts=30),
+        FurtherCollection(set="maps", branch_hosts=96, round_branch_hosts=18),
+        FurtherCollection(set="compound", branch_hosts=84, round_branch_hosts=60),
     )
     """Further sets whose training hosts are branched in every collection, with train.start = distil, so that the policy
     carries over to them. If the run's own set is here, these numbers replace smaller ones of ``branch_hosts`` and

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,6 +20,7 @@ from simic.contracts.field_report import FieldReport
 from simic.contracts.names import FIELD_REPORTS
 from simic.contracts.results.receipts import CollectionReceipt, Provenance
 from simic.contracts.settings.run import WorldConfig
+from simic.contracts.state import HostIdentity
 from simic.hosts.host_sets import identify
 
 HOSTS = identify("benchmark", [2, 5, 14])
@@ -28,11 +31,18 @@ IDENTITY = {"report_id", "run_id", "command_id", "seed_id", "branch_of", "branch
 
 
 def collected(
-    root: Path, name: str = "complete", *, chunk: int = 64, decisions: int = 1, actions: int = 100, since: int = 1
+    root: Path,
+    name: str = "complete",
+    *,
+    hosts: Sequence[HostIdentity] = HOSTS,
+    chunk: int = 64,
+    decisions: int = 1,
+    actions: int = 100,
+    since: int = 1,
 ) -> CollectionReceipt:
     return collect(
         ControllerSpec(name=name),
-        HOSTS,
+        hosts,
         WorldConfig(horizon=HORIZON, chunk=chunk, workers=1),
         BusSpec(root),
         seed=7,
@@ -42,11 +52,9 @@ def collected(
     )
 
 
-def grow(
-    root: Path, name: str = "complete", *, chunk: int = 64, decisions: int = 1, actions: int = 100, since: int = 1
-) -> tuple[CollectionReceipt, dict[str, list[FieldReport]]]:
+def grow(root: Path, name: str = "complete", **choice: Any) -> tuple[CollectionReceipt, dict[str, list[FieldReport]]]:
     """Return the receipt, and the reports of every episode in step order."""
-    receipt = collected(root, name, chunk=chunk, decisions=decisions, actions=actions, since=since)
+    receipt = collected(root, name, **choice)
     episodes: dict[str, list[FieldReport]] = defaultdict(list)
     for delivery in SpoolBus(root).claim(FIELD_REPORTS):
         for line in delivery.open(1 << 20):
@@ -117,6 +125,26 @@ def test_the_decision_before_the_first_epoch_is_branched_where_it_is_asked_for(t
         _, episodes = grow(tmp_path / str(since), decisions=HORIZON, actions=1, since=since)
         steps[since] = sorted({reports[0].branch_step for reports in episodes.values()} - {None})
     assert steps == {0: list(range(HORIZON)), 1: list(range(1, HORIZON))}
+
+
+@pytest.mark.parametrize(("decisions", "further"), [(1, 0), (2, 1), (3, 2), (4, 2)])
+def test_decisions_that_began_a_further_seed_come_before_others_are_drawn(
+    tmp_path: Path, decisions: int, further: int
+) -> None:
+    """At least one is drawn, so that the first seed is learned too."""
+    hosts = identify("compound", range(16))
+    _, episodes = grow(tmp_path, "random", hosts=hosts, decisions=decisions, actions=1)
+    branched: dict[str, list[int]] = defaultdict(list)
+    for reports in episodes.values():
+        if reports[0].branch_of is not None:
+            branched[reports[0].branch_of].append(reports[0].branch_step or 0)
+    began = {
+        run_id: [one.step for one in episodes[run_id] if one.action.op is Op.GERMINATE and one.step][1:]
+        for run_id in branched
+    }
+    assert max(map(len, began.values())) >= 2
+    assert all(set(steps[:further]) <= set(branched[run_id]) for run_id, steps in began.items())
+    assert {len(steps) for steps in branched.values()} == {decisions}
 
 
 def test_chunks_change_neither_the_choice_nor_a_byte(tmp_path: Path) -> None:
