@@ -97,6 +97,10 @@ def collect(
 
     Example: [bold]simic collect --controller heuristic --host-keys 0:50 --plot heuristic.png[/bold]
     """
+    if plot is not None:
+        from simic.app.display.timelines import check_plot  # it loads numpy, which completion need not wait for
+
+        check_plot(plot)
     extra = {"world.set": world_set}
     keys = None if host_keys is None else parse_host_keys(host_keys)
     container = open_container(profile, seed, override, extra, spool, use=HomeUse.MAKE, controllers=[controller])
