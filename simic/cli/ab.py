@@ -28,7 +28,7 @@ from simic.cli.recipes import RECIPE_HELP, parse_recipes
 from simic.cli.tables import numbers_table
 from simic.contracts.errors import ConfigError
 from simic.contracts.splits import Split
-from simic.runtime.files import check_folder_of
+from simic.runtime.files import check_writable
 from simic.runtime.home import HomeUse, resolve_home
 
 if TYPE_CHECKING:
@@ -137,7 +137,7 @@ def ab(
     Example: [bold]simic ab quick 'quick -o train.distil_passes=2' --seeds 4 --hosts 8[/bold]
     """
     drawn = plot or (None if out is None else out.with_suffix(".png"))
-    _check_options(out, drawn, world_set, snapshot, start)
+    _check_options(out, plot, drawn, world_set, snapshot, start)
     parsed = parse_recipes(recipes, override)
     with working(LOADING_TORCH):
         from simic.app import training
@@ -171,16 +171,21 @@ def ab(
 
 
 def _check_options(
-    out: Path | None, drawn: Path | None, world_set: str | None, snapshot: str | None, start: str | None
+    out: Path | None,
+    plot: Path | None,
+    drawn: Path | None,
+    world_set: str | None,
+    snapshot: str | None,
+    start: str | None,
 ) -> None:
     """Raise ConfigError for options with which nothing can be compared, as far as they tell without torch."""
     if out is not None:
         check_page_name(out)
-        check_folder_of(out)
+        check_writable(out, "--out")
     if drawn is not None:
         from simic.app.display.timelines import check_plot  # it loads numpy, which completion need not wait for
 
-        check_plot(drawn)
+        check_plot(drawn, "--plot" if plot is not None else "the plot of --out")
     if world_set is not None:
         check_set(world_set)
     if start is not None and snapshot is None:

@@ -8,8 +8,9 @@ import re
 import signal
 import sys
 import sysconfig
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from importlib.metadata import entry_points
 from traceback import extract_tb
 from types import TracebackType
 from typing import IO, Any
@@ -178,15 +179,15 @@ def _report_bug(kind: type[BaseException], error: BaseException, trace: Tracebac
     if os.environ.get(DEBUG_VARIABLE):
         sys.__excepthook__(kind, error, trace)
         return
-    places = _places(error, trace)
-    own = [place for place in places if not place[0].startswith(("<", *_INSTALLED))]
+    places, packages = _places(error, trace), _own_packages()
+    own = [place for place in places if _is_own(place[0], packages)]
     where = " ({}:{})".format(*(own or places)[-1]) if places else ""
     stderr().print(Text.assemble(("failed", "bold red"), f": {kind.__name__}: {visible(str(error))}{where}"))
     stderr().print("`simic --debug ...` shows the traceback.")
 
 
-_INSTALLED = tuple(f"{sysconfig.get_path(name)}{os.sep}" for name in ("stdlib", "purelib", "platlib", "scripts"))
-"""Folders of code that is neither Simic's, in a checkout, nor its user's."""
+_PACKAGE = re.compile(r".*[/\\](?:site|dist)-packages[/\\]([^/\\.]+)")
+"""The file of an installed module, with the name of its package."""
 _FRAME = re.compile(r'^  File "(.+)", line (\d+)', re.MULTILINE)
 
 
@@ -198,6 +199,23 @@ def _places(error: BaseException, trace: TracebackType | None) -> list[tuple[str
     if type(error.__cause__).__name__ == "_RemoteTraceback":
         return [(file, int(line)) for file, line in _FRAME.findall(str(error.__cause__))]
     return [(frame.filename, frame.lineno or 0) for frame in extract_tb(trace)]
+
+
+def _own_packages() -> set[str]:
+    """Return the names of Simic and of installed packages that register plug-ins with it, such as own hosts."""
+    points, own = entry_points(), {"simic"}
+    for group in points.groups:
+        if group.startswith("simic."):
+            own.update(point.module.partition(".")[0] for point in points.select(group=group))
+    return own
+
+
+def _is_own(file: str, packages: Collection[str]) -> bool:
+    """Return whether a file is of one of the packages, or neither installed nor of Python."""
+    if (installed := _PACKAGE.match(file)) is not None:
+        return installed[1] in packages
+    folders = (f"{sysconfig.get_path(name)}{os.sep}" for name in ("stdlib", "scripts"))
+    return not file.startswith(("<", *folders))
 
 
 def leave_on_interrupt(message: str) -> None:

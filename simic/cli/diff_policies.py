@@ -24,7 +24,7 @@ from simic.cli.options import (
 from simic.cli.tables import numbers_table
 from simic.contracts.errors import ConfigError
 from simic.contracts.names import short
-from simic.runtime.files import check_folder_of
+from simic.runtime.files import check_writable
 from simic.validation.table import Table
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def diff_policies(
     if out is not None:
         if out.suffix.lower() != ".html" or out.is_dir():
             raise ConfigError(f"--out expects the name of an .html file, found {str(out)!r}")
-        check_folder_of(out)
+        check_writable(out, "--out")
     container = open_container(profile, seed, override, {"world.set": world_set}, controllers=[first, second])
     with working(LOADING_TORCH):
         from simic.app.comparisons.policy_difference import DifferenceChoice, compare_policies, log_difference

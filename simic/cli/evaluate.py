@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
-from simic.cli.console import EXIT_CODES, emit
+from simic.cli.console import EXIT_CODES, LOADING_TORCH, emit, working
 from simic.cli.options import (
     AsJson,
     Overrides,
@@ -122,7 +122,8 @@ def evaluate(
     Example: [bold]simic evaluate champion --log explore --snapshot 150d7590[/bold]
     """
     container = open_container(profile, seed, override, controllers=[policy])
-    from simic.app.evidence import evaluation
+    with working(LOADING_TORCH):
+        from simic.app.evidence import evaluation
 
     choice = evaluation.EvaluationChoice(
         policy=policy,

@@ -8,10 +8,10 @@ from typing import Annotated
 
 import typer
 
-from simic.cli.console import EXIT_CODES, emit
+from simic.cli.console import EXIT_CODES, LOADING_TORCH, emit, working
 from simic.cli.options import AsJson, PolicyName, TrustedKeys
 from simic.contracts.errors import ConfigError
-from simic.runtime.files import atomic_write, check_folder_of, os_error_as_transient
+from simic.runtime.files import atomic_write, check_writable, os_error_as_transient
 
 __all__ = ["add_to"]
 
@@ -39,10 +39,11 @@ def export(
     """
     if torch_export.suffix != ".pt2":
         raise ConfigError(f"--torch-export: expected a file that ends with .pt2, found {torch_export}")
-    check_folder_of(torch_export)
-    from simic.api.home import Home
-    from simic.api.policy import load_policy  # it loads torch, which wrong usage need not wait for
-    from simic.api.portable import portable_files
+    check_writable(torch_export, "--torch-export")
+    with working(LOADING_TORCH):
+        from simic.api.home import Home
+        from simic.api.policy import load_policy
+        from simic.api.portable import portable_files
 
     loaded = load_policy(policy, trusted_keys=Home() if trusted_keys is None else trusted_keys)
     program, inputs = portable_files(loaded)

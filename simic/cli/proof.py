@@ -39,7 +39,7 @@ from simic.cli.tables import numbers_table
 from simic.contracts.controllers import SEARCHED
 from simic.contracts.errors import ConfigError
 from simic.contracts.results.proof import Proof
-from simic.runtime.files import atomic_write, check_folder_of
+from simic.runtime.files import atomic_write, check_writable
 from simic.runtime.home import HomeUse
 from simic.validation.table import COST_NOTE, SCORED_NOTE, SEARCHED_NOTE, STATIC_NOTE
 
@@ -151,7 +151,7 @@ def proof(
     """
     check_page_name(out)
     if out != _DEFAULT_PAGE:
-        check_folder_of(out)
+        check_writable(out, "--out")
     arms, others = _check_arms(arm or ()), tuple(dict.fromkeys(also or ()))
     for name in (*(sets or ()), *others):
         check_set(name)

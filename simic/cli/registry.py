@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 import typer
 
 from simic.cli import completion
-from simic.cli.console import EXIT_CODES, emit, stderr
+from simic.cli.console import EXIT_CODES, LOADING_TORCH, emit, stderr, working
 from simic.cli.options import POLICY_NAMES, AsJson, ModelName, Overrides, ProfileName, Reason, Seed, open_container
 from simic.cli.tables import decision_table, receipt_lines
 from simic.contracts.errors import GateRejectedError, SimicError
@@ -87,7 +87,9 @@ def _judge(
         GateRejectedError: if the gate rejects it.
     """
     from simic.app import promotion
-    from simic.validation.promotion_gate import rejection_message
+
+    with working(LOADING_TORCH):
+        from simic.validation.promotion_gate import rejection_message
 
     report = promotion.resolve_validation(container, validation, model)
     decision = promotion.decide(container, report)

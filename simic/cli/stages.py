@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -47,14 +48,17 @@ _INPUTS = {
 
 
 class _StageCommand(TyperCommand):
-    """A verb that has options only, and names one of them where a word without an option is given."""
+    """A verb that has options only, and answers a word without an option with the option of its input, if not given."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse the options; fail with the name of one of them if such a word is left."""
+        """Parse the options; fail if such a word is left."""
         ctx.allow_extra_args = True
         rest: list[str] = super().parse_args(ctx, args)
         if rest and not ctx.resilient_parsing:
-            ctx.fail(f"Got unexpected extra argument {rest[0]!r}. Did you mean {_INPUTS[str(self.name)]} {rest[0]}?")
+            option = _INPUTS[str(self.name)]
+            is_free = ctx.get_parameter_source(option.removeprefix("--")).name != "COMMANDLINE"
+            hint = f". Did you mean {option} {shlex.quote(rest[0])}?" if is_free else ""
+            ctx.fail(f"Got unexpected extra argument {rest[0]!r}{hint}")
         return rest
 
 
@@ -97,6 +101,10 @@ def collect(
 
     Example: [bold]simic collect --controller heuristic --host-keys 0:50 --plot heuristic.png[/bold]
     """
+    if plot is not None:
+        from simic.app.display.timelines import check_plot  # it loads numpy, which completion need not wait for
+
+        check_plot(plot)
     extra = {"world.set": world_set}
     keys = None if host_keys is None else parse_host_keys(host_keys)
     container = open_container(profile, seed, override, extra, spool, use=HomeUse.MAKE, controllers=[controller])

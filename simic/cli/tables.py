@@ -133,8 +133,14 @@ def static_table(report: TrialReport) -> RenderableType:
 
 def numbers_table(text: proof.Table, title: str, names: int, *, is_narrow: bool = False) -> Table:
     """Return a table of ``names`` text columns, which may wrap, and numeric columns, which are never cut."""
-    padding = (0, 0, 0, 0) if is_narrow else (0, 1, 0, 0)
-    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=padding, pad_edge=False)
+    table = Table(
+        title=title,
+        title_justify="left",
+        box=SIMPLE_HEAD,
+        padding=(0, 0, 0, 0) if is_narrow else (0, 1, 0, 0),
+        pad_edge=False,
+        show_edge=not is_narrow,
+    )
     for header in text.header[:names]:
         table.add_column(header, overflow="fold")
     for index, name in enumerate(text.header[names:], names):
@@ -147,7 +153,7 @@ def numbers_table(text: proof.Table, title: str, names: int, *, is_narrow: bool 
 
 
 def fitting_table(text: proof.Table, title: str, names: int) -> RenderableType:
-    """Return ``numbers_table``, with short headers and no padding if the screen needs it."""
+    """Return ``numbers_table``, with short headers, no padding and no edges if the screen needs it."""
     return _Fitting([numbers_table(text, title, names, is_narrow=is_narrow) for is_narrow in (False, True)])
 
 

@@ -33,7 +33,7 @@ from simic.contracts.controllers import COMPARISON_CONTROLLERS, TRIAL_CONTROLLER
 from simic.contracts.errors import ConfigError
 from simic.contracts.names import CHAMPION
 from simic.contracts.splits import Split
-from simic.runtime.files import check_folder_of
+from simic.runtime.files import check_writable
 from simic.runtime.home import HomeUse
 from simic.validation.table import RENT_FACTORS
 
@@ -169,7 +169,7 @@ def search(
     Example: [bold]simic plans search --set own_cnn[/bold]
     """
     if out is not None:
-        check_folder_of(out)
+        check_writable(out, "--out")
     use = HomeUse.MAKE if out is None else HomeUse.NONE
     container = open_container(profile, seed, override, {"world.set": world_set}, use=use)
     with working(LOADING_TORCH):

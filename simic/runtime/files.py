@@ -30,6 +30,7 @@ __all__ = [
     "atomic_file",
     "atomic_write",
     "check_folder_of",
+    "check_writable",
     "create_once",
     "disk_full_as_transient",
     "durable_file",
@@ -44,6 +45,7 @@ __all__ = [
     "scratch_dir",
     "sha256_file",
     "unfinished_files",
+    "unwritable_as_config",
 ]
 
 DAMAGED = "damaged"
@@ -130,6 +132,32 @@ def check_folder_of(target: Path) -> None:
     """
     if not target.parent.is_dir():
         raise ConfigError(f"cannot write {target}: expected a folder {target.parent}, found none; create it first")
+
+
+def check_writable(target: Path, option: str) -> None:
+    """Check before the work that ``target``, which ``option`` names, can be made or replaced; it is not touched.
+
+    Raises:
+        ConfigError: if it is a folder, its folder does not exist, or nobody can make a file there.
+    """
+    check_folder_of(target)
+    with unwritable_as_config(target, option):
+        if target.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        # Permissions do not tell: in some folders of the system nobody can make a file.
+        tempfile.TemporaryFile(dir=target.parent).close()
+
+
+@contextmanager
+def unwritable_as_config(target: Path, option: str) -> Iterator[None]:
+    """Turn any OSError of a try to write to ``target``, which ``option`` names, into a ConfigError."""
+    try:
+        yield
+    except OSError as error:
+        raise ConfigError(
+            f"{option} {str(target)!r}: expected a place where a file can be written, found: {error.strerror}; name "
+            "another"
+        ) from error
 
 
 def create_once(path: Path, data: bytes, mode: int = 0o600) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from operator import itemgetter
 from pathlib import Path
-from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Any
 
 from simic.catalogue.own_queries import own_query
@@ -16,7 +16,7 @@ from simic.contracts.episode import EpisodeRecord, EpochRecord
 from simic.contracts.errors import ConfigError, ContractError
 from simic.contracts.state import HostIdentity
 from simic.numerics.rewards import basic_rewards
-from simic.runtime.files import check_folder_of
+from simic.runtime.files import check_writable, unwritable_as_config
 
 if TYPE_CHECKING:
     from simic.app.container import Container
@@ -35,22 +35,22 @@ _SHARED: Mapping[str, Callable[[Mapping[str, Any]], object]] = {
 """What all reports of an episode have in common and a record says once."""
 
 
-def check_plot(path: Path) -> None:
-    """Check before the work that a PNG can be written to ``path``.
+def check_plot(path: Path, option: str = "--plot") -> None:
+    """Check before the work that a PNG can be written to ``path``, which ``option`` names.
 
     Raises:
         ConfigError: if it cannot.
     """
-    if path.suffix.lower() != ".png" or path.is_dir():
-        raise ConfigError(f"--plot expects the name of a .png file, found {str(path)!r}")
-    check_folder_of(path)
-    try:  # permissions do not tell: in some folders of the system nobody can create a file
-        with path.open("ab") if path.exists() else TemporaryFile(dir=path.parent):
-            pass
-    except OSError as error:
-        raise ConfigError(
-            f"--plot {str(path)!r}: expected a place where a file can be written, found: {error.strerror}; name another"
-        ) from error
+    target = Path(os.path.realpath(path))  # a link that leads to no file yet is written through
+    with unwritable_as_config(path, option):
+        is_present = target.is_file()
+        # A pipe would wait for a reader.
+        if path.suffix.lower() != ".png" or (os.path.lexists(target) and not is_present):
+            raise ConfigError(f"{option} expects the name of a .png file, found {str(path)!r}")
+        if is_present:
+            target.open("ab").close()
+            return
+    check_writable(target, option)
 
 
 def draw_reported(container: Container, run: str, path: Path) -> EpisodeRecord:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -76,6 +77,25 @@ def test_an_episode_that_is_not_whole_is_refused_with_the_step_at_fault(tmp_path
 def test_a_picture_that_cannot_be_written_is_refused_before_the_work() -> None:
     with pytest.raises(ConfigError, match=r"--plot '/proc/plot.png': expected a place where a file can be written"):
         timelines.check_plot(Path("/proc/plot.png"))
+
+
+def test_a_picture_goes_into_a_plain_file_or_through_a_link_to_one(tmp_path: Path) -> None:
+    """Opening a pipe to see whether it is writable would wait for a reader."""
+    picture = tmp_path / "plot.png"
+    os.mkfifo(picture)
+    with pytest.raises(ConfigError, match=r"--plot expects the name of a \.png file, found"):
+        timelines.check_plot(picture)
+    picture.unlink()
+    for target, found in ((picture, "expects the name"), (Path("/proc/plot.png"), "a place where a file can be")):
+        picture.symlink_to(target)
+        with pytest.raises(ConfigError, match=found):
+            timelines.check_plot(picture)
+        picture.unlink()
+    picture.symlink_to("other.png")
+    timelines.check_plot(picture)
+    assert list(tmp_path.iterdir()) == [picture]
+    with pytest.raises(ConfigError, match="a place where a file can be written, found: File name too long"):
+        timelines.check_plot(tmp_path / f"{'x' * 300}.png")
 
 
 def test_a_check_leaves_no_file_and_changes_none(tmp_path: Path) -> None:

@@ -283,3 +283,12 @@ def test_a_word_without_an_option_is_answered_with_the_option_of_the_input(verb:
     done = run_command(verb, "2aa553b8", "--seed", "1", env=os.environ | {"COLUMNS": "120"})
     assert (done.returncode, done.stdout) == (2, "")
     assert f"Got unexpected extra argument '2aa553b8'. Did you mean {option} 2aa553b8?" in done.stderr
+
+
+def test_an_option_that_is_given_is_no_answer_to_a_further_word() -> None:
+    """It would replace the value that is given."""
+    done = run_command("train", "--snapshot", "2aa553b8", "1c0ffee1", env=os.environ | {"COLUMNS": "120"})
+    assert "Got unexpected extra argument '1c0ffee1' " in done.stderr
+    assert "Did you mean" not in done.stderr
+    done = run_command("validate", "a b", env=os.environ | {"COLUMNS": "120"})
+    assert "Did you mean --policy 'a b'?" in done.stderr

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -51,6 +53,27 @@ def test_an_unforeseen_error_is_one_line_with_its_place(
     assert "ZeroDivisionError: nobody thought of this" in shown
     assert "test_console.py" in shown
     assert "Traceback" not in shown
+
+
+@pytest.mark.parametrize(("group", "named"), [("simic.host_families", "own_net.py:5"), ("others", "test_console.py:")])
+def test_the_place_of_an_error_is_in_installed_code_only_if_that_extends_simic(
+    group: str, named: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Hosts and blueprints of a user are installed packages, as PyTorch is."""
+    folder = tmp_path / "site-packages"
+    (metadata := folder / "own-1.0.dist-info").mkdir(parents=True)
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: own\nVersion: 1.0\n")
+    (metadata / "entry_points.txt").write_text(f"[{group}]\nown = own_net:FAMILY\n")
+    (folder / "own_net.py").write_text("import json\n\n\ndef load():\n    json.loads('{')\n")
+    monkeypatch.syspath_prepend(str(folder))
+    monkeypatch.delitem(sys.modules, "own_net", raising=False)
+    monkeypatch.setattr(sys, "excepthook", sys.excepthook)
+    try:
+        with errors_become_exit_codes():
+            import_module("own_net").load()
+    except ValueError as error:
+        sys.excepthook(type(error), error, error.__traceback__)
+    assert named in capsys.readouterr().err
 
 
 def test_json_goes_to_stdout_alone_and_people_get_the_other(capsys: pytest.CaptureFixture[str]) -> None:

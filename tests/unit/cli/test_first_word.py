@@ -73,10 +73,12 @@ def test_on_a_terminal_it_is_a_spinner(tmp_path: Path, home: Path) -> None:
         os.close(theirs)
 
 
-@pytest.mark.parametrize("verb", ["train", "validate"])
-def test_a_stage_that_loads_pytorch_says_so_first(verb: str, home: Path) -> None:
+@pytest.mark.parametrize(
+    "call", ["train", "validate", "promote", "evaluate wait", "export nobody --torch-export x.pt2"]
+)
+def test_a_verb_that_loads_pytorch_says_so_first(call: str, home: Path) -> None:
     Home(home).create()
-    done = run_command(verb, "--json")
+    done = run_command(*call.split(), "--json", cwd=home)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("loading PyTorch, which takes seconds\nConfigError: ")
 
@@ -88,3 +90,9 @@ def test_a_plot_that_cannot_be_drawn_is_refused_before_pytorch_loads(verb: str, 
     assert (done.returncode, done.stderr) == (
         2, "ConfigError: --plot expects the name of a .png file, found 'pairs.jpg'\n"
     )  # fmt: skip
+
+
+def test_a_picture_of_a_collection_is_refused_before_pytorch_loads(home: Path) -> None:
+    done = run_command("collect", "--plot", "hosts.jpg")
+    assert done.stderr == "ConfigError: --plot expects the name of a .png file, found 'hosts.jpg'\n"
+    assert not home.exists(), "nothing was done"

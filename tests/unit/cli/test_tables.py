@@ -99,6 +99,12 @@ def test_costs_fit_a_screen_of_80_columns() -> None:
     lines = _text(cost_table(report.model_copy(update={"controllers": rows})), 80).splitlines()
     assert max(len(line) for line in lines if line != COST_NOTE) <= 80
     assert any("50.0 %" in line for line in lines)
+    of_compound = Estimate(mean=0.126, lower=0.122, upper=0.131, confidence=0.95, n=320)
+    numbers = {"test_over_wait": of_compound, "host_parameters": 1820.0, "extra_compute": 0.314}
+    numbers |= {"controller_compute": 0.151, "probe_compute": 0.267}
+    rows = [row.model_copy(update=numbers) for row in report.controllers]
+    lines = _text(cost_table(report.model_copy(update={"controllers": rows})), 80).splitlines()
+    assert max(len(line) for line in lines if line != COST_NOTE) <= 80
 
 
 def test_controllers_and_families_have_one_order_in_every_table() -> None:
