@@ -7,11 +7,13 @@ it returns in the sealed report, where ``judge`` finds it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from simic.contracts.actions import HEADS
@@ -28,7 +30,17 @@ from simic.hosts.rollout import Step
 from simic.validation.criterion import Case, line
 from simic.validation.episodes import illegal_rows
 
-__all__ = ["States", "Subject", "count_failures", "decision_bytes", "faulty", "live_states", "none_fail", "states_of"]
+__all__ = [
+    "States",
+    "Subject",
+    "count_failures",
+    "decision_bytes",
+    "faulty",
+    "live_states",
+    "none_fail",
+    "one_thread",
+    "states_of",
+]
 
 _MOST_STATES = 40
 """States that a probe examines."""
@@ -88,6 +100,17 @@ class Subject(NamedTuple):
         if not isinstance(made, LearnedController):
             raise ContractError(f"expected a policy with weights as the candidate, found controller {made.name!r}")
         return made
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Let torch use one thread; its earlier number is restored afterwards."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def live_states(steps: Sequence[Step]) -> list[States]:

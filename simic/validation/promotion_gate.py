@@ -20,7 +20,7 @@ from simic.contracts.settings.run import GateConfig, TrialConfig
 from simic.trust.sealed_receipts import decision_digest
 from simic.validation.criteria import CRITERIA
 from simic.validation.criterion import REPORTS, Case
-from simic.validation.probing import Subject
+from simic.validation.probing import Subject, one_thread
 
 __all__ = ["applied_criteria", "decide", "rejection_message", "run_probes"]
 
@@ -55,12 +55,15 @@ def _hint(name: str, criteria: Sequence[str]) -> str:
 def run_probes(subject: Subject) -> dict[str, Probe]:
     """Return the results of all probes: of each criterion that applies and has a function ``measure``.
 
+    They decide about few hosts at a time, with one thread: more would wait for each other at every product.
+
     Raises:
         ConfigError: for a name in ``gate.without`` that is no criterion.
     """
     model = KARN if isinstance(subject.training, KarnReport) else MODEL_NAME
     modules = applied_criteria(subject.gate.without, subject.gate.evidence, model)
-    return {module.NAME: module.measure(subject) for module in modules if hasattr(module, "measure")}
+    with one_thread():
+        return {module.NAME: module.measure(subject) for module in modules if hasattr(module, "measure")}
 
 
 def decide(

@@ -9,6 +9,7 @@ from datetime import timedelta
 from functools import partial
 from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -44,6 +45,7 @@ from simic.trust.seal import read_seal, seal
 from simic.validation.criteria.artifact import faults
 from simic.validation.disturbances import CASES, Job, failures
 from simic.validation.probing import Subject, live_states
+from simic.validation.promotion_gate import run_probes
 from simic.validation.report import learned_spec
 
 HOSTS = identify("benchmark", range(4))
@@ -65,6 +67,20 @@ def subject(tmp_path_factory: pytest.TempPathFactory) -> Subject:
     policy = LearnedController(load_policy(folder), policy_version=None, is_decisive=False)
     steps = list(rollout(Ensemble(HOSTS, WorldConfig(horizon=6)), policy.decide, 3))
     return Subject(spec, HOSTS, live_states(steps), 0, training, GateConfig(), training.finished_at + timedelta(days=2))
+
+
+def test_probes_use_one_thread_and_restore_the_number(subject: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine threads that wait for each other at every small product take hours."""
+    seen: list[int] = []
+    probe = SimpleNamespace(NAME="one", measure=lambda _: seen.append(torch.get_num_threads()))
+    monkeypatch.setattr("simic.validation.promotion_gate.applied_criteria", lambda *_: [probe])
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        run_probes(subject)
+        assert (seen, torch.get_num_threads()) == ([1], 2)
+    finally:
+        torch.set_num_threads(before)
 
 
 def measure(name: str, subject: Subject) -> Probe:
