@@ -60,7 +60,7 @@ SERVICES = (SERVER, WORKER, MLFLOW)
 GUARDED = {SERVER: "flows.server", MLFLOW: "simic.registry.ui"}
 """Modules that start a service behind a guard; a service started otherwise has no guard."""
 START_TIMEOUT_S = 120.0
-COMMAND_TIMEOUT_S = 180.0
+COMMAND_TIMEOUT_S = 900.0
 POLL_S = 0.25
 BACKLOG = 128
 LOG_TAIL_CHARACTERS = 2000
@@ -141,7 +141,10 @@ def _run(what: str, command: list[str], environment: dict[str, str], cwd: Path) 
             command, env=environment, cwd=cwd, capture_output=True, text=True, timeout=COMMAND_TIMEOUT_S, check=False
         )
     except subprocess.TimeoutExpired as error:
-        raise TransientError(f"{what} took longer than {COMMAND_TIMEOUT_S:.0f} s: {' '.join(command)}") from error
+        raise TransientError(
+            f"{what} took longer than {COMMAND_TIMEOUT_S:.0f} s, so the machine may be too busy; give the same command "
+            f"again later: {' '.join(command)}"
+        ) from error
     if result.returncode != 0:
         tail = (result.stdout + result.stderr)[-LOG_TAIL_CHARACTERS:]
         raise SimicError(f"{what} failed with exit status {result.returncode}: {tail.strip()}")
