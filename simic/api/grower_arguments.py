@@ -43,6 +43,7 @@ __all__ = [
 _LOG = logging.getLogger(__name__)
 _SHORT_INTEGERS = (torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool)
 
+_CONVERT = "convert arrays with torch.from_numpy"
 _PLURAL: dict[type, str] = {str: "names", Layer: "Layers"}
 
 T = TypeVar("T", bound=Contract)
@@ -93,14 +94,14 @@ def network_of(module: nn.Module, given: NetworkArguments, *, warns: bool) -> Ne
         if function is not None and not callable(function):
             raise ConfigError(f"{what}: expected a function, found {type(function).__name__}")
     device = next((parameter.device for parameter in module.parameters()), torch.device("cpu"))
-    own, chunk = _joined(given.validation, device)
+    own, chunk = _joined("validation", given.validation, device)
     task = task_of(own.labels, "validation", given.loss)
     if warns and task.kind is Kind.NUMBERS:
         _warn_of_one_hot(own.labels)
     layers = tuple(_layers_of(module, given.slots, given.head, own.inputs))
     last = own
     if given.test is not None:
-        last, other = _joined(given.test, device)
+        last, other = _joined("test", given.test, device)
         chunk = min(chunk, other)
     few = min(chunk, ModuleHost.batch)
     spec = ModuleHost(module, layers, own, own, last, batch=few, loss=given.loss, logits=given.logits)
@@ -148,7 +149,7 @@ class _Joined(NamedTuple):
     """Most samples for a pass."""
 
 
-def _joined(data: Data, device: torch.device) -> _Joined:
+def _joined(what: str, data: Data, device: torch.device) -> _Joined:
     """Return inputs and labels of all batches on a device; a loader's random numbers are not the caller's.
 
     Passes are no larger than the largest batch, because the memory may have no room for more. They have at least two
@@ -162,12 +163,13 @@ def _joined(data: Data, device: torch.device) -> _Joined:
         inputs, labels = cast(tuple[Tensor, Tensor], tuple(data))
         chunk = MOST_SAMPLES
     else:
-        batches = _batches(data, device)
+        batches = _batches(what, data, device)
         inputs, labels = (torch.cat(parts) for parts in zip(*batches, strict=True))
         chunk = min(MOST_SAMPLES, max(2, *(len(few) for few, _ in batches)))
     if labels.dtype in _SHORT_INTEGERS:
         found = f"{labels.dtype} {list(labels.shape)}"
-        raise DatasetError(f"labels: expected int64 for classes or float32 for numbers, found {found}; convert them")
+        wanted = "labels as int64 for classes or float32 for numbers"
+        raise DatasetError(f"{what}: expected {wanted}, found {found}; convert them")
     return _Joined(Samples(inputs.to(device), labels.to(device)), chunk)
 
 
@@ -183,9 +185,9 @@ def _warn_of_one_hot(labels: Tensor) -> None:
         )
 
 
-def _batches(data: Any, device: torch.device) -> list[tuple[Tensor, Tensor]]:
+def _batches(what: str, data: Any, device: torch.device) -> list[tuple[Tensor, Tensor]]:
     """Return all batches, or raise ConfigError if they are none."""
-    expected = "samples: expected (inputs, labels) as tensors, or batches of them such as a DataLoader"
+    expected = f"{what}: expected (inputs, labels) as tensors, or batches of them such as a DataLoader"
     name = type(data).__name__
     if isinstance(data, (Tensor, Mapping, str)) or not (isinstance(data, Iterable) or hasattr(data, "__getitem__")):
         raise ConfigError(f"{expected}; found {name}")
@@ -203,10 +205,14 @@ def _batches(data: Any, device: torch.device) -> list[tuple[Tensor, Tensor]]:
     return batches
 
 
+def _is_array(given: Any) -> bool:
+    return hasattr(given, "__array__") and not isinstance(given, Tensor)
+
+
 def _batch(given: Any, problem: str) -> tuple[Tensor, Tensor]:
     """Return inputs and labels of one batch, or raise ConfigError, which begins with ``problem``."""
     if isinstance(given, (Tensor, Mapping, str)) or not isinstance(given, Iterable) or hasattr(given, "__array__"):
-        raise ConfigError(f"{problem} of {type(given).__name__}")
+        raise ConfigError(f"{problem} of {type(given).__name__}{f'; {_CONVERT}' if _is_array(given) else ''}")
     batch = tuple(given)
     if len(batch) == 2 and all(isinstance(element, Tensor) for element in batch):
         inputs, labels = batch
@@ -216,6 +222,8 @@ def _batch(given: Any, problem: str) -> tuple[Tensor, Tensor]:
         f"Tensor {list(element.shape)}" if isinstance(element, Tensor) else type(element).__name__ for element in batch
     )
     hint = SEVERAL_INPUTS if len(batch) > 2 else "if these are single samples, give DataLoader(..., batch_size=256)"
+    if any(map(_is_array, batch)):
+        hint = _CONVERT
     raise ConfigError(f"{problem} with a batch of {elements}; {hint}")
 
 

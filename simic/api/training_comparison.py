@@ -132,7 +132,7 @@ class TrainingComparison(Contract):
                 )
             else:
                 notes.append(
-                    f"{difference.arm}: these seeds show differences from about {difference.detectable:.2g} on."
+                    f"{difference.arm}: so many seeds show a difference of about {difference.detectable:.2g} or more."
                 )
         return notes
 
@@ -234,6 +234,8 @@ def _results(path: str | os.PathLike[str] | None) -> Iterator[Ledger | None]:
         yield None
         return
     place = Path(path)
+    if place.is_dir():
+        raise ConfigError(f"results: expected the path of a file, found the folder {place}")
     with exclusive(place.with_name(f"{place.name}.lock"), f"the comparison in {place}"):
         yield Ledger(place)
 

@@ -248,8 +248,13 @@ class AttachedHost:
         """
         sums = self._sums
         if not sums.samples or not sums.steps:
-            missing = "no loss was computed with `loss`" if not sums.samples else "the optimiser took no step"
-            raise ConfigError(f"{self._who}: {missing} in this epoch, so there is nothing to measure")
+            missing, remedy = "the optimiser took no step", "step the optimiser after each backward pass"
+            if not sums.samples:
+                missing, remedy = "no loss was computed with `loss`", "compute that of each batch with grower.loss"
+            raise ConfigError(
+                f"{self._who}: {missing} in this epoch, so there is nothing to measure; {remedy}, and call step once "
+                "after each epoch"
+            )
         learned = np.array([slot in self.seeds and self.seeds[slot].learns for slot in range(len(sums.seed_good))])
         learned &= (self._assignment.alpha[0] > 0) | self._assignment.is_incubating[0]
         if not sums.counted:

@@ -594,7 +594,13 @@ def test_what_cannot_grow_is_refused_with_the_reason() -> None:
         ({"policy": None}, "policy: expected a policy, its name or directory, .*; found NoneType"),
         ({"slots": ["gru", "gru"]}, "slots: expected each submodule once"),
         ({"name": "my-net"}, "a-z"),
-        ({"validation": []}, "expected"),
+        ({"validation": []}, "validation: expected"),
+        ({"test": 5}, "test: expected .* as tensors, .*; found int"),
+        (
+            {"test": tuple(part.numpy() for part in data)},
+            "found tuple of ndarray; convert arrays with torch.from_numpy",
+        ),
+        ({"test": [tuple(part.numpy() for part in data)]}, "convert arrays with torch.from_numpy"),
     ):
         with pytest.raises(simic.ConfigError, match=reason):
             grow(Tuples(), **changes)
@@ -706,7 +712,9 @@ def test_a_seed_that_learns_alone_learns_on_the_network_as_its_owner_set_it(monk
 def test_a_loop_that_forgets_a_call_is_told() -> None:
     loop = make_loop("recurrent", policy="wait")
     assert loop.grower is not None
-    with pytest.raises(simic.ConfigError, match="no loss was computed"):
+    with pytest.raises(
+        simic.ConfigError, match=r"no loss was computed .* compute that of each batch with grower.loss, and call step"
+    ):
         loop.grower.step()
     loop.model.eval()
     with pytest.raises(simic.ConfigError, match="training mode"):

@@ -67,7 +67,9 @@ def test_other_samples_are_refused_by_what_they_are(validation: Any, message: st
 
 @pytest.mark.parametrize("labels", [Y.int(), Y.bool()])
 def test_labels_of_fewer_bits_are_refused(labels: Tensor) -> None:
-    with pytest.raises(simic.DatasetError, match=r"expected int64 for classes or float32 for numbers, found torch\."):
+    with pytest.raises(
+        simic.DatasetError, match=r"validation: expected labels as int64 .* or float32 .*, found torch\."
+    ):
         grower((X, labels))
 
 

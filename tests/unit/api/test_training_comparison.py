@@ -49,7 +49,7 @@ def test_the_table_says_what_is_shown_and_from_which_size_on() -> None:
     assert lines[0].split()[:2] == ["arm", "score"]
     assert lines[2].startswith("better") and " better " in lines[2] and "106" in lines[2]
     assert "no difference shown" in lines[3]
-    assert lines[-1].startswith("same: these seeds show differences from about ")
+    assert lines[-1].startswith("same: so many seeds show a difference of about ")
     assert not any("So few seeds" in line for line in lines)
 
 
@@ -135,6 +135,7 @@ def test_a_results_file_of_something_else_is_refused(tmp_path: Path, line: Any, 
         (["plain", "better"], {"confidence": 95}, "confidence: expected a number above 0.5 and below 1"),
         (["plain", "better"], {"confidence": "0.9"}, "confidence: expected a number above 0.5 and below 1"),
         (["plain", "better"], {"results": 5}, "results: expected the path of a file, found 5"),
+        (["plain", "better"], {"results": Path(__file__).parent}, "results: expected .* a file, found the folder /"),
     ],
 )
 def test_what_cannot_be_compared_is_refused(arms: Any, options: dict[str, Any], message: str) -> None:
