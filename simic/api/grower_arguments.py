@@ -134,7 +134,7 @@ def world_of(name: str, epochs: int, lifecycle: Rules, governor: Rules) -> World
 def _settings(kind: type[T], what: str, given: Rules) -> T:
     known = f"settings of {what}: {', '.join(kind.model_fields)}"
     if given is not None and not isinstance(given, Mapping):
-        raise ConfigError(f"{what}: expected settings by name, found {type(given).__name__}; {known}")
+        raise ConfigError(f"{what}: expected settings by name, found {given!r:.100}; {known}")
     try:
         return kind.model_validate(dict(given or {}))
     except ValidationError as error:

@@ -582,7 +582,7 @@ def test_what_cannot_grow_is_refused_with_the_reason() -> None:
         ({"blueprints": 5}, "blueprints: expected a list of names, found int"),
         ({"blueprints": [5]}, "blueprints: expected a list of names, found 5 in it"),
         ({"blueprints": []}, "blueprints: expected at least one name among .*dense.*; found none"),
-        ({"lifecycle": 5}, "lifecycle: expected settings by name, found int; settings of lifecycle: .*embargo_epochs"),
+        ({"lifecycle": 5}, "lifecycle: expected settings by name, found 5; settings of lifecycle: .*embargo_epochs"),
         ({"loss": 5}, "loss: expected a function, found int"),
         ({"logits": 5}, "logits: expected a function, found int"),
         ({"epochs": 3}, "4 to 1,000"),
