@@ -85,7 +85,7 @@ Fresh: TypeAlias = Annotated[
 
 
 def add_to(app: typer.Typer) -> None:
-    """Register the verb."""
+    """Register `simic ab`, with its exit codes."""
     app.command("ab", epilog=AB_CODES)(ab)
 
 

@@ -82,7 +82,7 @@ WithHeldOut: TypeAlias = Annotated[
 
 
 def add_to(app: typer.Typer) -> None:
-    """Register the verb."""
+    """Register `simic evaluate`, with the exit codes of most verbs."""
     app.command("evaluate", epilog=EXIT_CODES)(evaluate)
 
 

@@ -17,7 +17,7 @@ __all__ = ["add_to"]
 
 
 def add_to(app: typer.Typer) -> None:
-    """Register the verb."""
+    """Register `simic export`, with the exit codes of most verbs."""
     app.command("export", epilog=EXIT_CODES)(export)
 
 

@@ -27,7 +27,7 @@ __all__ = ["add_to"]
 
 
 def add_to(app: typer.Typer) -> None:
-    """Register the verbs."""
+    """Register the verbs that change or check what is registered and published."""
     for verb in (stage, promote, publish, rollback, verify):
         app.command(verb.__name__, epilog=EXIT_CODES)(verb)
 
