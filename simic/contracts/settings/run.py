@@ -139,8 +139,8 @@ class CollectConfig(Contract):
     round_branch_hosts: Positive = 54
     """Hosts of a round whose decisions are branched, with train.start = distil."""
     branch_decisions: Annotated[int, Field(ge=1, le=100)] = 3
-    """Largest number of decisions of a host that are branched in a round; up to two, and not all, are those at which the
-    policy began a seed after its first one."""
+    """Largest number of decisions of a host that are branched in a round. At least one is drawn; up to two others are
+    those at which the policy began a seed after its first one."""
     branch_actions: Annotated[int, Field(ge=1, le=10_000)] = 16
     """Largest number of actions tried at one decision besides the controller's own, drawn at random if there are more;
     each costs one episode."""
